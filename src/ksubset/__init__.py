@@ -1,0 +1,46 @@
+"""Exact, differentiable k-subset sampling.
+
+Choose exactly k of n items at random, by learned logits, and train through the choice.
+"""
+
+from ksubset import oracle
+from ksubset.distributions import KSubset, SimpleKSubset, k_hot
+from ksubset.functional import (
+    covariance_matrix,
+    covariance_product,
+    entropy,
+    kl_divergence,
+    kl_to_uniform,
+    log_partition,
+    log_prob,
+    log_prob_exactly_k,
+    marginals,
+    mode,
+    pairwise_marginals,
+    sample,
+    sample_indices,
+    simple,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "KSubset",
+    "SimpleKSubset",
+    "covariance_matrix",
+    "covariance_product",
+    "entropy",
+    "k_hot",
+    "kl_divergence",
+    "kl_to_uniform",
+    "log_partition",
+    "log_prob",
+    "log_prob_exactly_k",
+    "marginals",
+    "mode",
+    "oracle",
+    "pairwise_marginals",
+    "sample",
+    "sample_indices",
+    "simple",
+]

@@ -1,0 +1,189 @@
+"""One check of arguments for the whole library."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ksubset.kernels import METHODS
+
+
+class Problem(NamedTuple):
+    """A batch of k-subset laws as the primitives take it."""
+
+    logits: Tensor  # (rows, n), float32 or float64, masked items at -inf
+    k: Tensor  # (rows,), int64
+    batch_shape: torch.Size
+    dtype: torch.dtype  # the user's, for vectors
+
+    @property
+    def n(self) -> int:
+        return self.logits.shape[-1]
+
+    def vector(self, rows: Tensor) -> Tensor:
+        """(..., rows, n) in the shape and type the user expects."""
+        shape = (*rows.shape[:-2], *self.batch_shape, self.n)
+        return rows.reshape(shape).to(self.dtype)
+
+    def scalar(self, rows: Tensor) -> Tensor:
+        """(rows,) likewise; half precision gives float32."""
+        return rows.reshape(self.batch_shape).to(self.logits.dtype)
+
+    def rows(self, name: str, value: Tensor) -> Tensor:
+        """A tensor of the user's, broadcast to (rows, n)."""
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+        shape = (*self.batch_shape, self.n)
+        try:
+            value = value.to(self.logits.dtype).expand(shape)
+        except RuntimeError:
+            raise ValueError(
+                f"{name} must broadcast to the shape {tuple(shape)} of the logits with k, "
+                f"got shape {tuple(value.shape)}"
+            ) from None
+        return value.reshape(-1, self.n)
+
+
+def problem(
+    logits: Tensor,
+    k: int | Tensor,
+    mask: Tensor | None = None,
+    *,
+    more: Sequence[tuple[int, ...]] = (),
+    validate_args: bool | None = None,
+) -> Problem:
+    """Check, broadcast and flatten.
+
+    Args:
+        more: further batch shapes to broadcast with.
+        validate_args: whether to check values, which reads them. By default on eager CPU
+            tensors only.
+    """
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be floating point, got {logits.dtype}")
+    if logits.dim() == 0 or logits.shape[-1] == 0:
+        raise ValueError(
+            f"logits must have shape (..., n) with n >= 1, got shape {tuple(logits.shape)}"
+        )
+    n = logits.shape[-1]
+    counts = _counts(k, n, logits)
+    shapes = [logits.shape[:-1], counts.shape, *more]
+    if mask is not None:
+        _check_mask(mask, n)
+        shapes.append(mask.shape[:-1])
+    try:
+        batch_shape = torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        raise ValueError(
+            f"the batch shapes of the arguments must broadcast: logits {tuple(logits.shape[:-1])}, "
+            f"k {tuple(counts.shape)}"
+            + (f", mask {tuple(mask.shape[:-1])}" if mask is not None else "")
+            + "".join(f", {tuple(shape)}" for shape in more)
+        ) from None
+
+    wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    if mask is not None:
+        wide = torch.where(mask, wide, -torch.inf)
+    result = Problem(
+        wide.expand(*batch_shape, n).reshape(-1, n),
+        counts.expand(batch_shape).reshape(-1),
+        batch_shape,
+        logits.dtype,
+    )
+    if reads_values(logits) if validate_args is None else validate_args:
+        check_values(result)
+    return result
+
+
+def _counts(k: int | Tensor, n: int, logits: Tensor) -> Tensor:
+    if isinstance(k, Tensor):
+        if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
+            raise TypeError(f"k must be an int or an integer tensor, got a tensor of {k.dtype}")
+        return k.to(device=logits.device, dtype=torch.int64)
+    if isinstance(k, bool):
+        raise TypeError(f"k must be an int or an integer tensor, got {k!r}")
+    if not isinstance(k, (int, torch.SymInt)):
+        try:
+            k = operator.index(k)
+        except TypeError:
+            raise TypeError(f"k must be an int or an integer tensor, got {k!r}") from None
+    if not 0 <= k <= n:
+        raise ValueError(f"k must be between 0 and the number of items n = {n}, got {k}")
+    return torch.full((), k, dtype=torch.int64, device=logits.device)
+
+
+def _check_mask(mask: Any, n: int) -> None:
+    if not isinstance(mask, Tensor):
+        raise TypeError(f"mask must be a tensor, got {type(mask).__name__}")
+    if mask.dtype != torch.bool:
+        raise TypeError(f"mask must be boolean (True: may be chosen), got {mask.dtype}")
+    if mask.dim() == 0 or mask.shape[-1] not in (1, n):
+        raise ValueError(
+            f"mask must have shape (..., n) with n = {n} items, got shape {tuple(mask.shape)}"
+        )
+
+
+def reads_values(tensor: Tensor) -> bool:
+    """Whether values are checked without being asked for: where that costs no synchronisation."""
+    return (
+        not torch.compiler.is_compiling()
+        and tensor.device.type == "cpu"
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def check_values(checked: Problem) -> None:
+    """Raise for NaN logits and for a k that no subset of the allowed items has."""
+    logits, k = checked.logits.detach(), checked.k
+    bad = logits.isnan().any(-1)
+    if bool(bad.any()):
+        raise ValueError(f"logits must not be NaN, got NaN in {_where(bad, checked)}")
+    allowed = (logits > -torch.inf).sum(-1)
+    bad = (k < 0) | (k > allowed)
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(
+            f"k must be between 0 and the number of allowed items, {int(allowed[row])}, "
+            f"got {int(k[row])} in {_where(bad, checked)}"
+        )
+    forced = (logits == torch.inf).sum(-1)
+    bad = k < forced
+    if bool(bad.any()):
+        row = int(bad.nonzero()[0, 0])
+        raise ValueError(
+            f"k must be at least the number of items with a logit of +inf, {int(forced[row])}, "
+            f"got {int(k[row])} in {_where(bad, checked)}"
+        )
+
+
+def _where(bad: Tensor, checked: Problem) -> str:
+    if not checked.batch_shape:
+        return "the only row"
+    row = torch.unravel_index(bad.nonzero()[0, 0], checked.batch_shape)
+    return f"row {tuple(int(i) for i in row)} ({int(bad.sum())} of {bad.numel()} rows)"
+
+
+def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
+    """Raise unless every vector of ``value`` is k-hot; ``binary`` says which are 0/1."""
+    if not bool(binary.all()):
+        raise ValueError("value must be k-hot: its entries must be 0 or 1, got other entries")
+    ones = value.sum(-1).to(torch.int64)
+    bad = ones != k
+    if bool(bad.any()):
+        row = int(bad.flatten().nonzero()[0, 0])
+        raise ValueError(
+            f"value must be k-hot with k = {int(k.expand_as(bad).flatten()[row])} ones, "
+            f"got {int(ones.expand_as(bad).flatten()[row])}"
+        )
+
+
+def check_method(method: str) -> None:
+    if method != "auto" and method not in METHODS:
+        names = ", ".join(repr(name) for name in ("auto", *METHODS))
+        raise ValueError(f"method must be one of {names}, got {method!r}")

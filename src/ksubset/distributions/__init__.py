@@ -1,0 +1,7 @@
+"""torch.distributions for k-subsets."""
+
+from ksubset.distributions.constraints import k_hot
+from ksubset.distributions.ksubset import KSubset
+from ksubset.distributions.simple import SimpleKSubset
+
+__all__ = ["KSubset", "SimpleKSubset", "k_hot"]

@@ -1,0 +1,38 @@
+"""Constraints of the k-subset distribution's arguments and support."""
+
+from __future__ import annotations
+
+from torch import Tensor
+from torch.distributions import constraints
+from torch.distributions.constraints import Constraint
+
+__all__ = ["extended_real_vector", "k_hot"]
+
+
+class _ExtendedReal(Constraint):
+    """Real, -inf or +inf, but not NaN."""
+
+    def check(self, value: Tensor) -> Tensor:
+        return ~value.isnan()
+
+
+extended_real_vector = constraints.independent(_ExtendedReal(), 1)
+
+
+class k_hot(Constraint):  # noqa: N801 - named like torch's own constraints
+    """Vectors of zeros with exactly k ones."""
+
+    is_discrete = True
+    event_dim = 1
+
+    def __init__(self, k: Tensor) -> None:
+        self.k = k
+        super().__init__()
+
+    def check(self, value: Tensor) -> Tensor:
+        """Which vectors are k-hot."""
+        binary = ((value == 0) | (value == 1)).all(-1)
+        return binary & (value.sum(-1) == self.k)
+
+    def __repr__(self) -> str:
+        return f"k_hot(k={self.k.tolist()})"

@@ -1,0 +1,241 @@
+"""The k-subset distribution as a ``torch.distributions.Distribution``."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution, register_kl
+from torch.distributions.constraints import Constraint, independent, unit_interval
+
+from ksubset import functional
+from ksubset._arguments import check_method, check_values, problem
+from ksubset.distributions.constraints import extended_real_vector, k_hot
+from ksubset.distributions.maximum_entropy import logits_from_marginals
+
+__all__ = ["KSubset"]
+
+
+class KSubset(Distribution):
+    r"""The distribution :math:`p(z) \propto \exp(\theta \cdot z)` over k-hot vectors z.
+
+    Equivalently: independent coins :math:`P(z_i = 1) = \sigma(\theta_i)` given that exactly k
+    show heads. Samples, log-probabilities, moments, entropy and divergences are exact, in O(n)
+    for any k.
+
+    Args:
+        k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+        logits: (..., n); -inf forbids an item, +inf forces it.
+        probs: the probabilities of the independent coins, instead of logits.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree".
+        validate_args: as in ``torch.distributions``: check values of arguments and samples.
+
+    Example:
+        >>> d = KSubset(2, logits=torch.tensor([1.0, 0.0, 0.0, -1.0]))
+        >>> d.mean
+        tensor([0.7654, 0.5187, 0.5187, 0.1972])
+        >>> d.log_prob(d.mode).exp()
+        tensor(0.3213)
+    """
+
+    arg_constraints = {
+        "logits": extended_real_vector,
+        "probs": independent(unit_interval, 1),
+    }
+    has_rsample = False
+    has_enumerate_support = True
+
+    def __init__(
+        self,
+        k: int | Tensor,
+        logits: Tensor | None = None,
+        probs: Tensor | None = None,
+        *,
+        mask: Tensor | None = None,
+        method: str = "auto",
+        validate_args: bool | None = None,
+    ) -> None:
+        if (logits is None) == (probs is None):
+            raise ValueError(
+                "exactly one of logits and probs must be given, got "
+                + ("both" if logits is not None else "neither")
+            )
+        validate = self._validate_args if validate_args is None else validate_args
+        if probs is not None:
+            _check_probs(probs, validate)
+            self._probs = probs
+            logits = torch.logit(probs)
+        assert logits is not None
+        check_method(method)
+        given = problem(logits, k, mask, validate_args=False)
+        if validate:
+            check_values(given)
+        n = logits.shape[-1]
+        if mask is not None:
+            logits = torch.where(mask, logits, -torch.inf)
+        self.logits = logits.expand(*given.batch_shape, n)
+        self.k = given.k.reshape(given.batch_shape)
+        self._static_k = None if isinstance(k, Tensor) else int(k)
+        self._method = method
+        # The values were checked above, with messages that name them.
+        super().__init__(given.batch_shape, torch.Size((n,)), validate_args=False)
+        self._validate_args = validate
+
+    @classmethod
+    def from_marginals(
+        cls,
+        marginals: Tensor,
+        *,
+        method: str = "auto",
+        validate_args: bool | None = None,
+        tolerance: float | None = None,
+    ) -> KSubset:
+        r"""The k-subset distribution with given inclusion probabilities.
+
+        Of all laws on k-subsets with these marginals it has the largest entropy (a conditional
+        Poisson design of survey sampling). Found by Newton's method with the exact covariance.
+        The logits are centred so that the coins' expected number of heads is k.
+
+        Args:
+            marginals: (..., n) in [0, 1], summing to an integer k in each row; 0 and 1 give logits
+                of -inf and +inf. Not differentiable.
+            tolerance: largest error of a marginal, by default near the precision of the type.
+
+        Raises:
+            ValueError: marginals outside [0, 1] or not summing to an integer.
+            RuntimeError: no convergence (marginals within rounding of 0 or 1).
+
+        Example:
+            >>> d = KSubset.from_marginals(torch.tensor([0.9, 0.6, 0.3, 0.2]))
+            >>> d.mean
+            tensor([0.9000, 0.6000, 0.3000, 0.2000])
+        """
+        k, logits = logits_from_marginals(marginals, method=method, tolerance=tolerance)
+        return cls(k, logits=logits, method=method, validate_args=validate_args)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities of the independent coins (not the marginals: see :attr:`mean`)."""
+        return torch.sigmoid(self.logits)
+
+    @property
+    def support(self) -> Constraint:
+        """The k-hot vectors."""
+        return k_hot(self.k)
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> KSubset:
+        """The same laws in a larger batch shape, without copies."""
+        new = self._get_checked_instance(KSubset, _instance)
+        batch_shape = torch.Size(batch_shape)
+        new.logits = self.logits.expand(*batch_shape, *self.event_shape)
+        new.k = self.k.expand(batch_shape)
+        new._static_k = self._static_k
+        new._method = self._method
+        Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
+        new._validate_args = self._validate_args
+        return new
+
+    def _options(self) -> dict[str, Any]:
+        return {"method": self._method, "validate_args": False}
+
+    def sample(
+        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Exact samples, (*sample_shape, *batch_shape, n)."""
+        return functional.sample(
+            self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
+        )
+
+    def sample_indices(
+        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Exact samples as ascending indices, (*sample_shape, *batch_shape, k)."""
+        return functional.sample_indices(
+            self.logits,
+            self._one_k("sample_indices"),
+            torch.Size(sample_shape),
+            generator=generator,
+            **self._options(),
+        )
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The log-probability of k-hot vectors, (*sample_shape, *batch_shape)."""
+        if self._validate_args:
+            self._validate_sample(value)
+        return functional.log_prob(self.logits, self.k, value, **self._options())
+
+    def entropy(self) -> Tensor:
+        """The entropy in nats, (*batch_shape)."""
+        return functional.entropy(self.logits, self.k, **self._options())
+
+    @property
+    def mean(self) -> Tensor:
+        """The marginals P(z_i = 1)."""
+        return functional.marginals(self.logits, self.k, **self._options())
+
+    @property
+    def variance(self) -> Tensor:
+        """Var(z_i), (*batch_shape, n)."""
+        mean = functional.marginals(self.logits, self.k, **self._options())
+        return mean * (1 - mean)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """Cov(z_i, z_j), (*batch_shape, n, n)."""
+        return functional.covariance_matrix(self.logits, self.k, **self._options())
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest subset."""
+        return functional.mode(self.logits, self.k, validate_args=False)
+
+    def log_partition(self) -> Tensor:
+        """log of the sum of exp(theta . z) over the subsets."""
+        return functional.log_partition(self.logits, self.k, **self._options())
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All C(n, k) subsets, (C(n, k), *batch_shape, n); all rows must have the same k."""
+        n, k = self.event_shape[0], self._one_k("enumerate_support")
+        flat = itertools.chain.from_iterable(itertools.combinations(range(n), k))
+        chosen = torch.tensor(list(flat), dtype=torch.int64, device=self.logits.device)
+        rows = chosen.reshape(-1, k) if k else chosen.new_empty(1, 0)
+        values = self.logits.new_zeros(len(rows), n).scatter_(1, rows, 1)
+        values = values.reshape(-1, *(1,) * len(self.batch_shape), n)
+        return values.expand(-1, *self.batch_shape, -1) if expand else values
+
+    def _one_k(self, what: str) -> int:
+        if self._static_k is not None:
+            return self._static_k
+        if not self.k.numel():
+            raise NotImplementedError(f"{what} needs at least one row to tell k")
+        first = int(self.k.flatten()[0])
+        if not bool((self.k == first).all()):
+            raise NotImplementedError(f"{what} is not supported for a k that differs between rows")
+        return first
+
+    def __repr__(self) -> str:
+        k = self._static_k if self._static_k is not None else tuple(self.k.shape)
+        return f"{type(self).__name__}(k: {k}, logits: {tuple(self.logits.shape)})"
+
+
+def _check_probs(probs: Any, validate: bool) -> None:
+    if not isinstance(probs, Tensor) or not probs.is_floating_point():
+        kind = probs.dtype if isinstance(probs, Tensor) else type(probs).__name__
+        raise TypeError(f"probs must be a floating point tensor, got {kind}")
+    if validate and not bool(((probs >= 0) & (probs <= 1)).all()):
+        low, high = float(probs.min()), float(probs.max())
+        raise ValueError(f"probs must be in [0, 1], got values from {low} to {high}")
+
+
+@register_kl(KSubset, KSubset)  # type: ignore[untyped-decorator]
+def _kl_ksubset_ksubset(p: KSubset, q: KSubset) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            f"p and q must have the same number of items, got {p.event_shape[0]} and "
+            f"{q.event_shape[0]}"
+        )
+    return functional.kl_divergence(p.logits, q.logits, p.k, q.k, **p._options())

@@ -1,0 +1,45 @@
+"""SIMPLE as a distribution: the honest base, with reparametrised samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksubset import functional
+from ksubset.distributions.ksubset import KSubset
+
+__all__ = ["SimpleKSubset"]
+
+
+class SimpleKSubset(KSubset):
+    """A :class:`KSubset` whose :meth:`rsample` carries SIMPLE's gradient.
+
+    The samples are exact; their gradient is that of the marginals, an estimate: biased in
+    general, exact for a loss that is linear in the sample.
+
+    Example:
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = SimpleKSubset(2, logits=logits).rsample()
+        >>> (z @ torch.tensor([1.0, 0.0, 0.0, 0.0])).backward()
+        >>> logits.grad
+        tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
+    """
+
+    has_rsample = True
+
+    def expand(self, batch_shape: Any, _instance: Any = None) -> SimpleKSubset:
+        """The same laws in a larger batch shape, without copies."""
+        new = self._get_checked_instance(SimpleKSubset, _instance)
+        super().expand(batch_shape, new)
+        return new
+
+    def rsample(
+        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Exact samples with SIMPLE's gradient, (*sample_shape, *batch_shape, n)."""
+        return functional.simple(
+            self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
+        )

@@ -1,0 +1,33 @@
+"""Differentiable functions of the k-subset law."""
+
+from ksubset.functional.inference import (
+    covariance_matrix,
+    covariance_product,
+    entropy,
+    kl_divergence,
+    kl_to_uniform,
+    log_partition,
+    log_prob,
+    log_prob_exactly_k,
+    marginals,
+    mode,
+    pairwise_marginals,
+)
+from ksubset.functional.sampling import sample, sample_indices, simple
+
+__all__ = [
+    "covariance_matrix",
+    "covariance_product",
+    "entropy",
+    "kl_divergence",
+    "kl_to_uniform",
+    "log_partition",
+    "log_prob",
+    "log_prob_exactly_k",
+    "marginals",
+    "mode",
+    "pairwise_marginals",
+    "sample",
+    "sample_indices",
+    "simple",
+]

@@ -1,0 +1,373 @@
+"""The primitives as differentiable PyTorch operators: the one place of registration.
+
+Each primitive is an operator ``ksubset::<name>`` with a kernel for all devices, a shape rule
+(for compiling and exporting), a vmap rule, and a derivative in both modes. PyTorch's own
+helpers give an operator no forward-mode derivative (``torch.library.register_autograd``: zeros
+under ``torch.func.jvp``) or no way through the compiler (``torch.autograd.Function``), so the
+derivative is registered at the dispatcher's Autograd key, as PyTorch registers its own: there
+one level of nested transforms is handled at a time, and the same rule serves eager mode,
+``torch.func`` in any nesting, and ``torch.compile``. See docs/decisions.md.
+
+The chain of derivatives is explicit and ends after three: log-partition, marginals,
+covariance product, third cumulants. Derivatives w.r.t. the tilted logits equal those w.r.t.
+the logits: the law does not change when all logits shift, so neither does it matter that the
+shift itself depends on them. The gradient of ``tilted`` is therefore passed through as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd import forward_ad
+from torch.autograd.function import _SingleLevelFunction
+
+from ksubset import kernels
+
+__all__ = [
+    "covariance_product",
+    "entropy",
+    "infer",
+    "sample",
+    "third_cumulant_product",
+    "tilt",
+]
+
+
+_LIBRARY = torch.library.Library("ksubset", "DEF")
+
+# Which axis of an operand or a result holds the rows; None for what is not a tensor.
+_Axes = tuple[int | None, ...]
+
+
+def _fold(batch: int, dims: _Axes, args: tuple[Any, ...], axes: _Axes) -> list[Any]:
+    """Merge a vmapped axis into the rows."""
+    folded = []
+    for argument, dim, axis in zip(args, dims, axes, strict=True):
+        if axis is None:
+            folded.append(argument)
+            continue
+        if dim is None:
+            argument = argument.unsqueeze(axis).expand(
+                *argument.shape[:axis], batch, *argument.shape[axis:]
+            )
+        else:
+            argument = argument.movedim(dim, axis)
+        folded.append(argument.flatten(axis, axis + 1))
+    return folded
+
+
+def _register(
+    name: str,
+    schema: str,
+    function: type[Any],
+    fake: Callable[..., Any],
+    rows_in: _Axes,
+    rows_out: _Axes,
+) -> Callable[..., Any]:
+    """Register ``ksubset::<name>`` and return it.
+
+    Args:
+        function: has ``kernel``, ``setup_context``, ``backward`` and ``jvp``.
+        fake: shapes and types of the results.
+        rows_in, rows_out: for the vmap rule.
+    """
+    _LIBRARY.define(name + schema)
+    _LIBRARY.impl(name, function.kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"ksubset::{name}", fake, lib=_LIBRARY)
+    operator = getattr(torch.ops.ksubset, name).default
+
+    def forward(*args: Any) -> Any:
+        # Function.apply switched gradients of both modes off for this level; the levels below,
+        # of nested transforms, need them.
+        with (
+            torch.enable_grad(),
+            forward_ad._set_fwd_grad_enabled(True),
+            torch._C._AutoDispatchBelowAutograd(),
+        ):
+            return operator(*args)
+
+    function.forward = staticmethod(forward)
+
+    def differentiable(*args: Any) -> Any:
+        with enable_single_level_autograd_function():
+            return function.apply(*args)
+
+    _LIBRARY.impl(name, differentiable, "Autograd")
+
+    def vmap(info: Any, in_dims: _Axes, *args: Any) -> tuple[Any, Any]:
+        batch = info.batch_size
+        result = operator(*_fold(batch, in_dims, args, rows_in))
+        parts = tuple(
+            part.unflatten(axis, (batch, part.shape[axis] // max(batch, 1)))
+            for part, axis in zip(
+                (result,) if isinstance(result, Tensor) else result, rows_out, strict=True
+            )
+        )
+        return (parts[0], rows_out[0]) if isinstance(result, Tensor) else (parts, rows_out)
+
+    torch.library.register_vmap(f"ksubset::{name}", vmap, lib=_LIBRARY)
+    return operator
+
+
+def _save(ctx: Any, *tensors: Tensor) -> None:
+    """For both modes, and have missing gradients passed as None."""
+    ctx.save_for_backward(*tensors)
+    ctx.save_for_forward(*tensors)
+    ctx.set_materialize_grads(False)
+
+
+def _add(total: Tensor | None, part: Tensor) -> Tensor:
+    return part if total is None else total + part
+
+
+def _finite(t: Tensor) -> Tensor:
+    """t with zeros for items that are not free, where it meets a zero covariance."""
+    return torch.where(t.isfinite(), t, 0)
+
+
+class _Tilt(_SingleLevelFunction):
+    """(logits, k) -> tilted."""
+
+    @staticmethod
+    def kernel(logits: Tensor, k: Tensor) -> Tensor:
+        return kernels.tilt(logits, k)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return grad, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Any:
+        return tangent.clone()
+
+
+class _Infer(_SingleLevelFunction):
+    """(logits, k, method) -> log_partition, marginals, tilted, log_mass, shift."""
+
+    @staticmethod
+    def kernel(logits: Tensor, k: Tensor, method: str) -> Any:
+        return kernels.infer(logits, k, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, k, ctx.method = inputs
+        _, marginals, tilted, log_mass, shift = output
+        ctx.mark_non_differentiable(log_mass, shift)
+        _save(ctx, k, marginals, tilted)
+
+    @staticmethod
+    def backward(
+        ctx: Any,
+        for_log_partition: Tensor | None,
+        for_marginals: Tensor | None,
+        for_tilted: Tensor | None,
+        *_: Any,
+    ) -> Any:
+        k, marginals, tilted = ctx.saved_tensors
+        grad = None
+        if for_log_partition is not None:
+            grad = for_log_partition.unsqueeze(-1) * marginals
+        if for_marginals is not None:
+            grad = _add(grad, covariance_product(tilted, k, for_marginals, ctx.method))
+        if for_tilted is not None:
+            grad = _add(grad, for_tilted)
+        return grad, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
+        k, marginals, tilted = ctx.saved_tensors
+        moved = covariance_product(tilted, k, tangent, ctx.method)
+        return (marginals * tangent).sum(-1), moved, tangent.clone(), None, None
+
+
+class _Entropy(_SingleLevelFunction):
+    """(logits, k, method) -> entropy, tilted."""
+
+    @staticmethod
+    def kernel(logits: Tensor, k: Tensor, method: str) -> Any:
+        return kernels.entropy(logits, k, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, k, ctx.method = inputs
+        _save(ctx, k, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, for_entropy: Tensor | None, for_tilted: Tensor | None) -> Any:
+        k, tilted = ctx.saved_tensors
+        grad = for_tilted
+        if for_entropy is not None:
+            direction = -for_entropy.unsqueeze(-1) * _finite(tilted)
+            grad = _add(grad, covariance_product(tilted, k, direction, ctx.method))
+        return grad, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
+        k, tilted = ctx.saved_tensors
+        moved = covariance_product(tilted, k, tangent, ctx.method)
+        return -(_finite(tilted) * moved).sum(-1), tangent.clone()
+
+
+class _CovarianceProduct(_SingleLevelFunction):
+    """(tilted, k, v, method) -> Cov v."""
+
+    @staticmethod
+    def kernel(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
+        return kernels.covariance_product(tilted, k, v, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        tilted, k, v, ctx.method = inputs
+        _save(ctx, tilted, k, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        if grad is None:
+            return None, None, None, None
+        tilted, k, v = ctx.saved_tensors
+        for_tilted = for_v = None
+        if ctx.needs_input_grad[0]:
+            for_tilted = third_cumulant_product(tilted, k, v, grad, ctx.method)
+        if ctx.needs_input_grad[2]:
+            for_v = covariance_product(tilted, k, grad, ctx.method)
+        return for_tilted, None, for_v, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_tilted: Tensor | None, _: Any, of_v: Tensor | None, *rest: Any) -> Any:
+        tilted, k, v = ctx.saved_tensors
+        tangent = None
+        if of_tilted is not None:
+            tangent = third_cumulant_product(tilted, k, v, of_tilted, ctx.method)
+        if of_v is not None:
+            tangent = _add(tangent, covariance_product(tilted, k, of_v, ctx.method))
+        return tangent
+
+
+_BEYOND = (
+    "ksubset: derivatives of the k-subset distribution beyond the third cumulants "
+    "(the derivative of a covariance product) are not implemented"
+)
+
+
+class _ThirdCumulantProduct(_SingleLevelFunction):
+    """(tilted, k, u, v, method) -> sum_jl kappa_ijl u_j v_l, the end of the chain."""
+
+    @staticmethod
+    def kernel(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, method: str) -> Tensor:
+        return kernels.third_cumulant_product(tilted, k, u, v, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        raise NotImplementedError(_BEYOND)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise NotImplementedError(_BEYOND)
+
+
+class _Sample(_SingleLevelFunction):
+    """(logits, k, seeds, method) -> samples (samples, rows, n), tilted.
+
+    Its derivative is SIMPLE's: that of the marginals, in place of the samples'.
+    """
+
+    @staticmethod
+    def kernel(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> Any:
+        return kernels.sample(logits, k, seeds, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, k, seeds, ctx.method = inputs
+        ctx.samples = seeds.shape[0]
+        _save(ctx, k, output[1])
+
+    @staticmethod
+    def backward(ctx: Any, for_samples: Tensor | None, for_tilted: Tensor | None) -> Any:
+        k, tilted = ctx.saved_tensors
+        grad = for_tilted
+        if for_samples is not None:
+            # One product serves all samples of a row: it is linear.
+            product = covariance_product(tilted, k, for_samples.sum(0), ctx.method)
+            grad = _add(grad, product)
+        return grad, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
+        k, tilted = ctx.saved_tensors
+        moved = covariance_product(tilted, k, tangent, ctx.method)
+        return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return x.dtype if x.device.type == "mps" else torch.float64
+
+
+tilt = _register(
+    "tilt",
+    "(Tensor logits, Tensor k) -> Tensor",
+    _Tilt,
+    lambda logits, k: torch.empty_like(logits),
+    rows_in=(0, 0),
+    rows_out=(0,),
+)
+infer = _register(
+    "infer",
+    "(Tensor logits, Tensor k, str method) -> (Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _Infer,
+    lambda logits, k, method: (
+        logits.new_empty(logits.shape[0]),
+        torch.empty_like(logits),
+        torch.empty_like(logits),
+        logits.new_empty(logits.shape[0]),
+        logits.new_empty(logits.shape[0], dtype=_wide(logits)),
+    ),
+    rows_in=(0, 0, None),
+    rows_out=(0, 0, 0, 0, 0),
+)
+entropy = _register(
+    "entropy",
+    "(Tensor logits, Tensor k, str method) -> (Tensor, Tensor)",
+    _Entropy,
+    lambda logits, k, method: (logits.new_empty(logits.shape[0]), torch.empty_like(logits)),
+    rows_in=(0, 0, None),
+    rows_out=(0, 0),
+)
+covariance_product = _register(
+    "covariance_product",
+    "(Tensor tilted, Tensor k, Tensor v, str method) -> Tensor",
+    _CovarianceProduct,
+    lambda tilted, k, v, method: torch.empty_like(tilted),
+    rows_in=(0, 0, 0, None),
+    rows_out=(0,),
+)
+third_cumulant_product = _register(
+    "third_cumulant_product",
+    "(Tensor tilted, Tensor k, Tensor u, Tensor v, str method) -> Tensor",
+    _ThirdCumulantProduct,
+    lambda tilted, k, u, v, method: torch.empty_like(tilted),
+    rows_in=(0, 0, 0, 0, None),
+    rows_out=(0,),
+)
+sample = _register(
+    "sample",
+    "(Tensor logits, Tensor k, Tensor seeds, str method) -> (Tensor, Tensor)",
+    _Sample,
+    lambda logits, k, seeds, method: (
+        logits.new_empty(seeds.shape[0], *logits.shape),
+        torch.empty_like(logits),
+    ),
+    rows_in=(0, 0, 1, None),
+    rows_out=(1, 0),
+)

@@ -1,0 +1,475 @@
+"""Exact quantities of the k-subset law p(z) = exp(theta . z) / e_k(exp theta), sum z = k.
+
+Common to all functions: ``logits`` has shape (..., n). ``k`` is an int or an integer tensor
+broadcast over the batch (...), a different k per row. ``mask`` is boolean and broadcasts to the
+logits; False forbids an item, like a logit of -inf; a logit of +inf forces it. float64 and
+float32 are computed natively, half precision in float32, with scalars returned in float32.
+``method`` is "auto", "spectral", "dp" or "tree". ``validate_args=True`` checks values (NaN
+logits, k out of range) on any device; by default eager CPU tensors are checked, and rows that
+were not give NaN.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ksubset._arguments import Problem, check_method, check_support, problem, reads_values
+from ksubset.functional import _primitives
+from ksubset.functional._attach import attach
+from ksubset.kernels.coins import Coins, wide_sum
+
+__all__ = [
+    "covariance_matrix",
+    "covariance_product",
+    "entropy",
+    "kl_divergence",
+    "kl_to_uniform",
+    "log_partition",
+    "log_prob",
+    "log_prob_exactly_k",
+    "marginals",
+    "mode",
+    "pairwise_marginals",
+]
+
+
+def log_partition(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The log-partition function :math:`A(\theta) = \log e_k(e^{\theta_1}, \dots, e^{\theta_n})`.
+
+    Its gradient is :func:`marginals`, its Hessian the covariance. It is +inf if an item is
+    forced by a logit of +inf.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> log_partition(torch.zeros(4), 2).exp()  # the number of 2-subsets of 4 items
+        tensor(6.)
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    value = _primitives.infer(given.logits, given.k, method)[0]
+    forced = (given.logits == torch.inf).any(-1)
+    return given.scalar(torch.where(forced & ~value.isnan(), torch.inf, value))
+
+
+def log_prob_exactly_k(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The paper's :math:`\log P(\sum_i z_i = k)` of independent coins with
+    :math:`P(z_i = 1) = \sigma(\theta_i)`, that is :math:`A(\theta) - \sum_i \log(1+e^{\theta_i})`.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> log_prob_exactly_k(torch.zeros(4), 2).exp()  # two heads of four fair coins
+        tensor(0.3750)
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    theta = given.logits
+    total, _, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
+    free = theta.isfinite()
+    finite = torch.where(free, theta, 0)
+    surrogate = total - torch.where(free, F.softplus(finite), 0).sum(-1)
+
+    # The ratio to the tilted coins, as a sum of small terms: a coin's likelier side under the
+    # tilt is the reference.
+    coins = Coins.from_tilted(tilted.detach(), given.k)
+    reference = F.softplus(torch.where(coins.up, -finite, finite))
+    terms = torch.where(free, -torch.log1p(-coins.x) - reference, 0).detach()
+    overshoot = (coins.up.sum(-1) - given.k).to(shift.dtype)
+    value = log_mass + wide_sum(terms) + shift * overshoot
+    return given.scalar(attach(value.to(theta.dtype), surrogate))
+
+
+def marginals(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The inclusion probabilities :math:`\mu_i = P(z_i = 1) = \partial A / \partial \theta_i`.
+
+    They sum to k. The Jacobian is the covariance; differentiable twice.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (..., n), in the type of the logits.
+
+    Example:
+        >>> marginals(torch.tensor([0.0, 0.0, 0.0, -torch.inf]), 2)
+        tensor([0.6667, 0.6667, 0.6667, 0.0000])
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    return given.vector(_primitives.infer(given.logits, given.k, method)[1])
+
+
+def covariance_product(
+    logits: Tensor,
+    k: int | Tensor,
+    v: Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The product :math:`\mathrm{Cov}(z)\, v` without the matrix: SIMPLE's backward pass.
+
+    The covariance is symmetric and annihilates constants, so v matters up to a constant only.
+    Differentiable once, in logits and v.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        v: (..., n), broadcast with the logits.
+
+    Returns:
+        (..., n), in the type of the logits.
+
+    Example:
+        >>> covariance_product(torch.zeros(4), 2, torch.tensor([1.0, 0.0, 0.0, 0.0]))
+        tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
+    """
+    check_method(method)
+    if not isinstance(v, Tensor):
+        raise TypeError(f"v must be a tensor, got {type(v).__name__}")
+    if v.dim() == 0 or v.shape[-1] not in (1, logits.shape[-1]):
+        raise ValueError(
+            f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
+        )
+    given = problem(logits, k, mask, more=[v.shape[:-1]], validate_args=validate_args)
+    tilted = _primitives.tilt(given.logits, given.k)
+    product = _primitives.covariance_product(tilted, given.k, given.rows("v", v), method)
+    return given.vector(product)
+
+
+def covariance_matrix(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The matrix :math:`\mathrm{Cov}(z_i, z_j)`, by n products.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (..., n, n), in the type of the logits.
+
+    Example:
+        >>> covariance_matrix(torch.zeros(2), 1)
+        tensor([[ 0.2500, -0.2500],
+                [-0.2500,  0.2500]])
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    tilted = _primitives.tilt(given.logits, given.k)
+    return _matrix(given, tilted, method)
+
+
+def _matrix(given: Problem, tilted: Tensor, method: str) -> Tensor:
+    n, rows = given.n, tilted.shape[0]
+    columns = torch.eye(n, dtype=tilted.dtype, device=tilted.device).expand(rows, n, n)
+    product = _primitives.covariance_product(
+        tilted.unsqueeze(1).expand(rows, n, n).reshape(-1, n),
+        given.k.unsqueeze(1).expand(rows, n).reshape(-1),
+        columns.reshape(-1, n),
+        method,
+    )
+    return product.reshape(*given.batch_shape, n, n).to(given.dtype)
+
+
+def pairwise_marginals(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""Joint inclusion probabilities :math:`P(z_i = z_j = 1)`, :math:`\mu_i` on the diagonal.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (..., n, n), in the type of the logits.
+
+    Example:
+        >>> pairwise_marginals(torch.zeros(3), 2)
+        tensor([[0.6667, 0.3333, 0.3333],
+                [0.3333, 0.6667, 0.3333],
+                [0.3333, 0.3333, 0.6667]])
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    _, mu, tilted, _, _ = _primitives.infer(given.logits, given.k, method)
+    wide = given._replace(dtype=given.logits.dtype)
+    mu = wide.vector(mu)
+    joint = _matrix(wide, tilted, method) + mu.unsqueeze(-1) * mu.unsqueeze(-2)
+    return joint.to(given.dtype)
+
+
+def log_prob(
+    logits: Tensor,
+    k: int | Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The log-probability :math:`\theta \cdot z - A(\theta)` of subsets, -inf for one that takes a
+    forbidden item or leaves a forced one. Its gradient in the logits is :math:`z - \mu`.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        value: k-hot vectors (..., n), broadcast with the logits.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> log_prob(torch.zeros(4), 2, torch.tensor([1.0, 0.0, 0.0, 1.0])).exp()
+        tensor(0.1667)
+    """
+    check_method(method)
+    if not isinstance(value, Tensor):
+        raise TypeError(f"value must be a tensor, got {type(value).__name__}")
+    if value.dim() == 0 or value.shape[-1] != logits.shape[-1]:
+        raise ValueError(
+            f"value must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(value.shape)}"
+        )
+    # The law is worked out once per row of logits, not once per value.
+    given = problem(logits, k, mask, validate_args=validate_args)
+    total, _, tilted, log_mass, _ = _primitives.infer(given.logits, given.k, method)
+    wide = given._replace(dtype=given.logits.dtype)
+    tilted, total = wide.vector(tilted), wide.scalar(total)
+    try:
+        torch.broadcast_shapes(value.shape[:-1], given.batch_shape)
+    except RuntimeError:
+        raise ValueError(
+            f"the batch shape of value, {tuple(value.shape[:-1])}, must broadcast with that of "
+            f"the logits and k, {tuple(given.batch_shape)}"
+        ) from None
+    z = value.detach().to(tilted.dtype)
+    surrogate = (z * _finite(tilted)).sum(-1) - total
+
+    size = given.k.reshape(given.batch_shape)
+    coins = Coins.from_tilted(tilted.detach(), size)
+    log_p, log_q = coins.log_outcomes()
+    outside = torch.where(z > 0, coins.t == -torch.inf, coins.t == torch.inf).any(-1)
+    outside = outside | (z.sum(-1) != size)
+    binary = ((z == 0) | (z == 1)).all(-1)
+    if reads_values(value) if validate_args is None else validate_args:
+        check_support(value, binary, size)
+    exact = wide_sum(torch.where(z > 0, log_p, log_q)) - wide.scalar(log_mass)
+    exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
+    return attach(exact.masked_fill(~binary, torch.nan).to(tilted.dtype), surrogate)
+
+
+def entropy(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The entropy :math:`H = -\mathrm{E} \log p(z) = A(\theta) - \theta \cdot \mu`, in nats.
+
+    Its gradient is :math:`-\mathrm{Cov}\,\theta`.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> entropy(torch.zeros(20), 10)  # log of 184756 equally likely subsets
+        tensor(12.1268)
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    return given.scalar(_primitives.entropy(given.logits, given.k, method)[0])
+
+
+def kl_divergence(
+    logits_p: Tensor,
+    logits_q: Tensor,
+    k: int | Tensor,
+    k_q: int | Tensor | None = None,
+    *,
+    mask_p: Tensor | None = None,
+    mask_q: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The Kullback-Leibler divergence :math:`\mathrm{KL}(p \| q)` of two k-subset laws.
+
+    +inf where the sizes differ, or where p may draw what q cannot. Its gradients are
+    :math:`\mathrm{Cov}_p(\theta_p - \theta_q)` and :math:`\mu_q - \mu_p`.
+
+    Args:
+        logits_p, logits_q: (..., n), broadcast together.
+        k: the size of p's subsets, and of q's unless ``k_q`` is given.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> kl_divergence(torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3), 1)
+        tensor(0.1228)
+    """
+    check_method(method)
+    size_q = k if k_q is None else k_q
+    if logits_p.shape[-1] != logits_q.shape[-1]:
+        raise ValueError(
+            f"logits_p and logits_q must have the same number of items, got "
+            f"{logits_p.shape[-1]} and {logits_q.shape[-1]}"
+        )
+    # Each law first by itself, so that neither is worked out more often than it has rows.
+    first = problem(logits_p, k, mask_p, validate_args=validate_args)
+    second = problem(logits_q, size_q, mask_q, validate_args=validate_args)
+    try:
+        torch.broadcast_shapes(first.batch_shape, second.batch_shape)
+    except RuntimeError:
+        raise ValueError(
+            f"the batch shapes of p, {tuple(first.batch_shape)}, and q, "
+            f"{tuple(second.batch_shape)}, must broadcast"
+        ) from None
+    total_p, mu_p, t_p, mass_p, k_p, coins_p = _law(first, method)
+    total_q, _, t_q, mass_q, k_of_q, coins_q = _law(second, method)
+    distance = _finite(t_p) - _finite(t_q)
+    surrogate = (distance * mu_p).sum(-1) - total_p + total_q
+
+    log_p, log_1_p = coins_p.log_outcomes()
+    log_q, log_1_q = coins_q.log_outcomes()
+    mu = mu_p.detach()
+    value = wide_sum(mu * (log_p - log_q) + (1 - mu) * (log_1_p - log_1_q)) + mass_q - mass_p
+    outside = ((t_q == -torch.inf) & (t_p > -torch.inf)) | ((t_q == torch.inf) & (t_p < torch.inf))
+    impossible = outside.any(-1) | (k_p != k_of_q)
+    value = torch.where(impossible & ~value.isnan(), torch.inf, value.clamp_min(0))
+    return attach(value.to(surrogate.dtype), surrogate)
+
+
+def _finite(t: Tensor) -> Tensor:
+    return torch.where(t.isfinite(), t, 0)
+
+
+def _law(given: Problem, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Coins]:
+    """The parts of a KL divergence, in batch shape."""
+    wide = given._replace(dtype=given.logits.dtype)
+    total, mu, tilted, log_mass, _ = _primitives.infer(given.logits, given.k, method)
+    tilted, k = wide.vector(tilted), given.k.reshape(given.batch_shape)
+    return (
+        wide.scalar(total),
+        wide.vector(mu),
+        tilted,
+        wide.scalar(log_mass),
+        k,
+        Coins.from_tilted(tilted.detach(), k),
+    )
+
+
+def kl_to_uniform(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The divergence from the uniform law over the k-subsets of the m *allowed* items,
+    :math:`\log \binom{m}{k} - H`: the exact KL term of a k-subset VAE.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Example:
+        >>> kl_to_uniform(torch.tensor([5.0, 5.0, -5.0, -5.0]), 2)
+        tensor(1.7893)
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    value = _primitives.entropy(given.logits, given.k, method)[0]
+    wide = value.dtype if value.device.type == "mps" else torch.float64
+    allowed = (given.logits > -torch.inf).sum(-1).to(wide)
+    size = given.k.to(wide)
+    subsets = (allowed + 1).lgamma() - (size + 1).lgamma() - (allowed - size + 1).lgamma()
+    divergence = (subsets - value.detach()).clamp_min(0).to(value.dtype)
+    return given.scalar(attach(divergence, -value))
+
+
+def mode(
+    logits: Tensor,
+    k: int | Tensor,
+    *,
+    mask: Tensor | None = None,
+    validate_args: bool | None = None,
+) -> Tensor:
+    """The likeliest subset (MAP): the k largest logits, exactly k of them also on ties (the
+    earlier item wins).
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+
+    Returns:
+        k-hot (..., n), in the type of the logits.
+
+    Example:
+        >>> mode(torch.tensor([0.1, 2.0, 2.0, 2.0]), 2)
+        tensor([0., 1., 1., 0.])
+    """
+    given = problem(logits, k, mask, validate_args=validate_args)
+    theta, size = given.logits.detach(), given.k.unsqueeze(-1)
+    order = theta.sort(dim=-1, descending=True, stable=True).indices
+    rank = torch.arange(given.n, device=theta.device).expand_as(order)
+    chosen = torch.zeros_like(theta).scatter(-1, order, (rank < size).to(theta.dtype))
+    impossible = theta.isnan().any(-1, keepdim=True)
+    impossible |= size > (theta > -torch.inf).sum(-1, keepdim=True)
+    impossible |= size < (theta == torch.inf).sum(-1, keepdim=True)
+    return given.vector(chosen.masked_fill(impossible, torch.nan))

@@ -1,0 +1,152 @@
+"""Exact samples of the k-subset law, with and without SIMPLE's gradient.
+
+Arguments common to all functions are described in :mod:`ksubset.functional.inference`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ksubset._arguments import Problem, check_method, problem
+from ksubset.functional import _primitives
+
+__all__ = ["sample", "sample_indices", "simple"]
+
+
+def simple(
+    logits: Tensor,
+    k: int | Tensor,
+    sample_shape: Sequence[int] = (),
+    *,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""Exact k-hot samples whose gradient is SIMPLE's, :math:`\mathrm{Cov}(z)\, g`.
+
+    The forward pass draws from the k-subset law itself; the backward pass differentiates the
+    exact marginals in place of the samples (Ahmed, Zeng, Niepert and Van den Broeck, ICLR 2023).
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        sample_shape: the leading shape of several samples per row.
+        generator: the source of randomness; the same seed gives the same samples.
+
+    Returns:
+        k-hot (*sample_shape, ..., n), in the type of the logits.
+
+    Example:
+        >>> logits = torch.zeros(3, 5, requires_grad=True)
+        >>> z = simple(logits, 2)
+        >>> z.sum(-1)
+        tensor([2., 2., 2.], grad_fn=<SumBackward1>)
+        >>> z[:, 0].sum().backward()
+        >>> logits.grad[0]
+        tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
+    """
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    seeds = _seeds(given, sample_shape, generator)
+    return _shaped(given, _primitives.sample(given.logits, given.k, seeds, method)[0], sample_shape)
+
+
+def sample(
+    logits: Tensor,
+    k: int | Tensor,
+    sample_shape: Sequence[int] = (),
+    *,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    """Exact k-hot samples, without a gradient.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        sample_shape: the leading shape of several samples per row.
+        generator: the source of randomness; the same seed gives the same samples.
+
+    Returns:
+        k-hot (*sample_shape, ..., n), in the type of the logits.
+
+    Example:
+        >>> sample(torch.zeros(3, 5), torch.tensor([1, 2, 5]), (7,)).sum(-1)[0]
+        tensor([1., 2., 5.])
+    """
+    return simple(
+        logits.detach() if isinstance(logits, Tensor) else logits,
+        k,
+        sample_shape,
+        mask=mask,
+        generator=generator,
+        method=method,
+        validate_args=validate_args,
+    )
+
+
+def sample_indices(
+    logits: Tensor,
+    k: int,
+    sample_shape: Sequence[int] = (),
+    *,
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    """Exact samples as the ascending indices of the chosen items, to gather with.
+
+    Args:
+        logits: (..., n).
+        k: an int: rows of different length do not fit into one tensor.
+        sample_shape: the leading shape of several samples per row.
+        generator: the source of randomness; the same seed gives the same samples.
+
+    Returns:
+        int64 (*sample_shape, ..., k); -1 in rows that admit no k-subset and were not checked.
+
+    Example:
+        >>> tokens = torch.randn(8, 100, 16)
+        >>> chosen = sample_indices(torch.zeros(8, 100), 10)
+        >>> tokens.take_along_dim(chosen.unsqueeze(-1), 1).shape
+        torch.Size([8, 10, 16])
+    """
+    if isinstance(k, Tensor):
+        raise TypeError("k must be an int in sample_indices, got a tensor")
+    z = sample(
+        logits,
+        k,
+        sample_shape,
+        mask=mask,
+        generator=generator,
+        method=method,
+        validate_args=validate_args,
+    )
+    # Stable: the chosen ones first, in their order.
+    order = z.sort(dim=-1, descending=True, stable=True).indices[..., :k]
+    return order.masked_fill(z[..., :1].isnan(), -1)
+
+
+def _seeds(
+    given: Problem, sample_shape: Sequence[int], generator: torch.Generator | None
+) -> Tensor:
+    """A seed for every drawn row, (samples, rows)."""
+    device = given.logits.device
+    shape = (math.prod(sample_shape), given.logits.shape[0])
+    if generator is None:  # the overload that torch.compile knows has no generator
+        return torch.randint(-(1 << 62), 1 << 62, shape, device=device)
+    seeds = torch.randint(-(1 << 62), 1 << 62, shape, generator=generator, device=generator.device)
+    return seeds.to(device)
+
+
+def _shaped(given: Problem, rows: Tensor, sample_shape: Sequence[int]) -> Tensor:
+    z = given.vector(rows)
+    return z.reshape(*sample_shape, *z.shape[1:])

@@ -1,0 +1,120 @@
+"""The primitive operations on rows: the one seam where a device's kernels are put in.
+
+No autograd here, no broadcasting, no checks: ``logits`` is (rows, n) float32 or float64 with
+-inf and +inf for forbidden and forced items, ``k`` is (rows,) int64, and an impossible row
+gives NaN. ``tilted`` is the representation of the law that later operations start from (see
+:mod:`ksubset.kernels.coins`), so that a backward pass never tilts again.
+
+A method is a row of :data:`METHODS`; ``"auto"`` is resolved by :mod:`ksubset.kernels.choice`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from ksubset.kernels import coins as _coins
+from ksubset.kernels import dp, halving, jets, spectral, tree
+from ksubset.kernels.choice import for_moments, for_samples
+from ksubset.kernels.coins import Coins
+
+__all__ = [
+    "METHODS",
+    "Method",
+    "covariance_product",
+    "entropy",
+    "infer",
+    "sample",
+    "third_cumulant_product",
+    "tilt",
+]
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to compute everything, on tilted coins."""
+
+    infer: Callable[[Coins], tuple[Tensor, Tensor]]
+    entropy: Callable[[Coins], Tensor]
+    covariance_product: Callable[[Coins, Tensor], Tensor]
+    third_cumulant_product: Callable[[Coins, Tensor, Tensor], Tensor]
+    sample: Callable[[Coins, Tensor], Tensor]
+
+
+def _entropy(infer: Callable[[Coins], tuple[Tensor, Tensor]], coins: Coins) -> Tensor:
+    return coins.entropy(*infer(coins))
+
+
+METHODS: dict[str, Method] = {
+    "spectral": Method(
+        infer=spectral.infer,
+        entropy=partial(_entropy, spectral.infer),
+        covariance_product=spectral.covariance_product,
+        third_cumulant_product=spectral.third_cumulant_product,
+        sample=halving.sample,
+    ),
+    "dp": Method(
+        infer=partial(jets.infer, dp.pairs),
+        entropy=dp.entropy,
+        covariance_product=partial(jets.cumulant_product, dp.pairs),
+        third_cumulant_product=partial(jets.cumulant_product, dp.pairs),
+        sample=dp.sample,
+    ),
+    "tree": Method(
+        infer=partial(jets.infer, tree.pairs),
+        entropy=partial(_entropy, partial(jets.infer, tree.pairs)),
+        covariance_product=partial(jets.cumulant_product, tree.pairs),
+        third_cumulant_product=partial(jets.cumulant_product, tree.pairs),
+        sample=tree.sample,
+    ),
+}
+
+
+def _moments(method: str, logits: Tensor) -> Method:
+    return METHODS[for_moments(*logits.shape) if method == "auto" else method]
+
+
+def tilt(logits: Tensor, k: Tensor) -> Tensor:
+    """The tilted logits, (rows, n)."""
+    return _coins.tilt(logits, k)[0]
+
+
+def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
+    tilted coins (rows,) and the tilt's shift (rows,)."""
+    tilted, shift = _coins.tilt(logits, k)
+    tossed = Coins.from_tilted(tilted, k)
+    log_mass, rarer = _moments(method, logits).infer(tossed)
+    log_partition = _coins.log_partition(logits, tossed, shift, log_mass)
+    return log_partition, tossed.heads(rarer), tilted, log_mass, shift
+
+
+def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    """Entropy (rows,) and tilted logits (rows, n)."""
+    tilted = tilt(logits, k)
+    return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
+
+
+def covariance_product(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
+    """Cov v, (rows, n)."""
+    return _moments(method, tilted).covariance_product(Coins.from_tilted(tilted, k), v)
+
+
+def third_cumulant_product(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, method: str) -> Tensor:
+    """sum_jl kappa_ijl u_j v_l, (rows, n)."""
+    return _moments(method, tilted).third_cumulant_product(Coins.from_tilted(tilted, k), u, v)
+
+
+def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    """k-hot samples (samples, rows, n) for seeds (samples, rows), and tilted logits (rows, n).
+
+    A sample is a function of its own seed, row and k: not of the batch it stands in.
+    """
+    tilted = tilt(logits, k)
+    name = for_samples(seeds.shape[0], *logits.shape) if method == "auto" else method
+    with torch.no_grad():
+        return METHODS[name].sample(Coins.from_tilted(tilted, k), seeds), tilted

@@ -1,0 +1,146 @@
+"""Exact samples in O(n) expected time for any k: rejection by halves.
+
+Split the coins into A and B; toss A freely, giving a heads; accept with probability
+P_B(k - a) / max_m P_B(m), else toss again. What is left is the same problem for B with
+k - a heads, of half the length. A is the half of smaller variance, row by row, so that two
+thirds or so of the tosses are accepted wherever the large logits stand; P_B comes from the
+spectral method. Loops are bounded; a row that runs out of tries is drawn by the product tree,
+which is exact as well and independent of what was rejected.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ksubset.kernels import random, spectral, tree
+from ksubset.kernels.coins import Coins, tilt
+from ksubset.kernels.spectral import Precision
+
+# Acceptance is about 0.7, so that one row in 10^30 comes this far.
+_MOST_TRIES = 64
+_FALLBACK = 1  # purpose of its random keys
+
+# Wider than for moments: P_B must be right also some five deviations from its mean, so that
+# what lies further out, and is rejected, has less than rounding's share of the law.
+_PRECISIONS = {
+    torch.float32: Precision(base=16, slope=9, decay=19, most=26),
+    torch.float64: Precision(base=26, slope=13, decay=41, most=52),
+}
+
+
+class _Acceptance:
+    """How likely a half B may take what A left to it."""
+
+    def __init__(self, t: Tensor) -> None:
+        mean = torch.sigmoid(t).sum(-1)
+        self._centre = mean.round()
+        coins = Coins.from_tilted(t, self._centre)
+        self._reach = spectral.spectrum(coins, _PRECISIONS[t.dtype])
+        low = torch.floor(coins.excess)
+        # The mode of a sum of independent coins is the floor or the ceiling of its mean.
+        self._most = torch.maximum(self._reach.mass(low), self._reach.mass(low + 1))
+        self._mean = coins.excess
+        self._least = (t == torch.inf).sum(-1)
+        self._all = (t > -torch.inf).sum(-1)
+
+    def probability(self, count: Tensor) -> Tensor:
+        """P_B(count) / max P_B for every row."""
+        offset = count.to(self._centre.dtype) - self._centre
+        possible = (count >= self._least) & (count <= self._all)
+        # Further out the nodes alias.
+        possible &= 2 * (offset - self._mean).abs() < self._reach.number.squeeze(-1)
+        return torch.where(possible, self._reach.mass(offset) / self._most, 0)
+
+
+def sample(coins: Coins, seeds: Tensor) -> Tensor:
+    """k-hot samples (samples, rows, n) for seeds (samples, rows)."""
+    samples, (rows, n) = seeds.shape[0], coins.t.shape
+    seeds = seeds.reshape(-1)
+    keys = random.keys(seeds)
+    t = coins.t.expand(samples, rows, n).reshape(-1, n)
+    k = coins.k.expand(samples, rows).reshape(-1)
+    bad = t.isnan().any(-1)
+    t = t.masked_fill(bad.unsqueeze(-1), -torch.inf)
+    k = k.masked_fill(bad, 0)
+
+    # The column each item of the shrinking problem came from; column n takes the padding.
+    columns = torch.arange(n, device=t.device).expand_as(t)
+    drawn = torch.zeros(len(t), n + 1, dtype=torch.bool, device=t.device)
+    start = 0
+    while t.shape[-1] > 1 and bool(t.isfinite().any()):
+        t, columns, half, half_columns = _split(t, columns, n)
+        heads, accepted = _toss(half, t, k, keys, start)
+        drawn.scatter_(1, half_columns, heads)
+        start += _MOST_TRIES * (half.shape[-1] + 1)
+        k = k - heads.sum(-1)
+        if not bool(accepted.all()):
+            _draw_by_tree(drawn, t, columns, half, half_columns, k, heads, seeds, ~accepted)
+            t = t.masked_fill(~accepted.unsqueeze(-1), -torch.inf)
+            columns = columns.masked_fill(~accepted.unsqueeze(-1), n)
+            k = k.masked_fill(~accepted, 0)
+        t, _ = tilt(t, k)
+    drawn.scatter_(1, columns, t > 0)
+    z = drawn[:, :n].to(t.dtype).masked_fill(bad.unsqueeze(-1), torch.nan)
+    return z.reshape(samples, rows, n)
+
+
+def _split(t: Tensor, columns: Tensor, padding: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Every other item, as (B, its columns, A, its columns), A of the smaller variance."""
+    if t.shape[-1] % 2:
+        t = F.pad(t, (0, 1), value=-torch.inf)
+        columns = F.pad(columns, (0, 1), value=padding)
+    even, odd = t[:, 0::2], t[:, 1::2]
+    even_columns, odd_columns = columns[:, 0::2], columns[:, 1::2]
+    spread = torch.sigmoid(t) * torch.sigmoid(-t)
+    swap = (spread[:, 0::2].sum(-1) < spread[:, 1::2].sum(-1)).unsqueeze(-1)
+    return (
+        torch.where(swap, odd, even),
+        torch.where(swap, odd_columns, even_columns),
+        torch.where(swap, even, odd),
+        torch.where(swap, even_columns, odd_columns),
+    )
+
+
+def _toss(half: Tensor, rest: Tensor, k: Tensor, keys: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """Heads of the half A for every row, and which rows were accepted within the bound."""
+    acceptance = _Acceptance(rest)
+    p = torch.sigmoid(half)
+    width = half.shape[-1]
+    heads = torch.zeros_like(half, dtype=torch.bool)
+    accepted = torch.zeros_like(k, dtype=torch.bool)
+    pending = torch.arange(len(half), device=half.device)
+    for attempt in range(_MOST_TRIES):
+        first = start + attempt * (width + 1)
+        noise = random.uniform(keys[pending], first, width + 1, half.dtype)
+        tossed = noise[:, :width] < p[pending]
+        count = k.clone()
+        count[pending] -= tossed.sum(-1)
+        good = noise[:, width] < acceptance.probability(count)[pending]
+        heads[pending[good]] = tossed[good]
+        accepted[pending[good]] = True
+        pending = pending[~good]
+        if not len(pending):
+            break
+    return heads, accepted
+
+
+def _draw_by_tree(
+    drawn: Tensor,
+    t: Tensor,
+    columns: Tensor,
+    half: Tensor,
+    half_columns: Tensor,
+    k: Tensor,
+    heads: Tensor,
+    seeds: Tensor,
+    left: Tensor,
+) -> None:
+    """Draw the whole remaining problem of the rows ``left`` in place."""
+    whole = torch.cat([t, half], -1)[left]
+    where = torch.cat([columns, half_columns], -1)[left]
+    count = (k + heads.sum(-1))[left]
+    fresh = random.keys(seeds[left], _FALLBACK).unsqueeze(0)
+    z = tree.sample(Coins.from_tilted(whole, count), fresh)[0]
+    drawn[left] = drawn[left].scatter(1, where, z > 0)

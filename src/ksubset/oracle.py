@@ -1,0 +1,201 @@
+"""The truth everything else is tested against: slow, obvious, float64 or better.
+
+Two independent ways to the same numbers, both on the CPU:
+
+* *Enumeration* lists all C(n, k) subsets. Nothing can be wrong with it but its cost.
+* :class:`LogSpaceDP` is the paper's dynamic programme in log space, for sizes out of
+  reach of enumeration, in the widest floating point type numpy has on the machine
+  (80-bit on x86). No tilt, no spectral formula, no autodiff: it shares no code and no
+  idea with the fast methods.
+
+A third function, :func:`log_partition_autodiff`, is the paper's algorithm 1 as one would
+write it in PyTorch and differentiate automatically; it is the baseline of benchmarks.
+
+All functions take one row of logits (shape ``(n,)``) and an integer ``k``. Logits may be
+``-inf`` (the item is never chosen) and ``+inf`` (always chosen); law and formulas are then
+the limits, and a log-partition counts the finite part only.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import torch
+from torch import Tensor
+
+__all__ = [
+    "LogSpaceDP",
+    "covariance",
+    "entropy",
+    "kl_divergence",
+    "log_partition",
+    "log_partition_autodiff",
+    "log_probabilities",
+    "marginals",
+    "support",
+    "third_cumulant",
+]
+
+
+def support(n: int, k: int) -> Tensor:
+    """All k-hot vectors of length n in lexicographic order of their indices: (C(n, k), n)."""
+    subsets = torch.tensor(list(itertools.combinations(range(n), k)), dtype=torch.int64)
+    rows = torch.zeros(len(subsets), n, dtype=torch.float64)
+    return rows.scatter_(1, subsets.reshape(len(subsets), k), 1.0)
+
+
+def _scores(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
+    """For each subset the sum of its finite logits (-inf if impossible) less a constant, that
+    constant, and the support. Without the constant, logits at 1e4 would cost four digits."""
+    logits = logits.detach().to("cpu", torch.float64)
+    z = support(logits.shape[-1], k)
+    finite = logits.isfinite()
+    centre = logits[finite].median() if finite.any() else torch.zeros((), dtype=torch.float64)
+    possible = (z[:, logits == -torch.inf] == 0).all(1) & (z[:, logits == torch.inf] == 1).all(1)
+    scores = torch.where(possible, z @ torch.where(finite, logits - centre, 0.0), -torch.inf)
+    return scores, centre * (k - (logits == torch.inf).sum()), z
+
+
+def log_partition(logits: Tensor, k: int) -> Tensor:
+    """A = log of the sum over subsets of exp(theta . z), finite logits only."""
+    scores, constant, _ = _scores(logits, k)
+    return scores.logsumexp(0) + constant
+
+
+def log_probabilities(logits: Tensor, k: int) -> Tensor:
+    """log p(z) for each row of ``support(n, k)``."""
+    return _scores(logits, k)[0].log_softmax(0)
+
+
+def marginals(logits: Tensor, k: int) -> Tensor:
+    """P(z_i = 1)."""
+    return log_probabilities(logits, k).exp() @ support(logits.shape[-1], k)
+
+
+def _centred(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    probabilities = log_probabilities(logits, k).exp()
+    z = support(logits.shape[-1], k)
+    return probabilities, z - probabilities @ z
+
+
+def covariance(logits: Tensor, k: int) -> Tensor:
+    """Cov(z_i, z_j)."""
+    probabilities, z = _centred(logits, k)
+    return torch.einsum("s,si,sj->ij", probabilities, z, z)
+
+
+def third_cumulant(logits: Tensor, k: int) -> Tensor:
+    """The third central moments E[(z_i - mu_i)(z_j - mu_j)(z_l - mu_l)]."""
+    probabilities, z = _centred(logits, k)
+    return torch.einsum("s,si,sj,sl->ijl", probabilities, z, z, z)
+
+
+def entropy(logits: Tensor, k: int) -> Tensor:
+    """H = -E log p(z)."""
+    return torch.special.entr(log_probabilities(logits, k).exp()).sum()
+
+
+def kl_divergence(logits_p: Tensor, logits_q: Tensor, k: int) -> Tensor:
+    """KL(p || q) of two laws over subsets of the same size."""
+    log_p, log_q = log_probabilities(logits_p, k), log_probabilities(logits_q, k)
+    return torch.where(log_p > -torch.inf, log_p.exp() * (log_p - log_q), 0.0).sum()
+
+
+class LogSpaceDP:
+    """The paper's dynamic programme over prefixes, in log space and extended precision.
+
+    ``prefix[i, j]`` is the log-sum of exp(theta . z) over the choices of j among the first
+    i items, ``suffix[i, j]`` the one over completions of such a choice to k items. For finite
+    logits of any size; O(n k) time and memory.
+    """
+
+    def __init__(self, logits: Tensor, k: int) -> None:
+        theta = logits.detach().to("cpu", torch.float64).numpy().astype(np.longdouble)
+        n = len(theta)
+        self.k = k
+        self.prefix = np.full((n + 1, k + 1), -np.inf, dtype=np.longdouble)
+        self.suffix = np.full((n + 1, k + 2), -np.inf, dtype=np.longdouble)
+        self.prefix[0, 0] = 0
+        self.suffix[n, k] = 0
+        for i in range(n):
+            self.prefix[i + 1] = self.prefix[i]
+            np.logaddexp(
+                self.prefix[i, 1:], self.prefix[i, :-1] + theta[i], out=self.prefix[i + 1, 1:]
+            )
+        for i in reversed(range(n)):
+            self.suffix[i, :-1] = np.logaddexp(
+                self.suffix[i + 1, :-1], self.suffix[i + 1, 1:] + theta[i]
+            )
+        self._theta = theta
+        self._log_partition = self.prefix[n, k]
+        # P(i-th item chosen, j chosen before it)
+        with np.errstate(invalid="ignore"):
+            self._chosen = np.exp(
+                self.prefix[:-1] + theta[:, None] + self.suffix[1:, 1:] - self._log_partition
+            )
+
+    def log_partition(self) -> float:
+        """A."""
+        return float(self._log_partition)
+
+    def marginals(self) -> Tensor:
+        """P(z_i = 1)."""
+        return torch.from_numpy(self._chosen.sum(1).astype(np.float64))
+
+    def entropy(self) -> float:
+        """The paper's recurrence H[i, j] = H_b(taken) + taken H[i-1, j-1] + (1 - taken) H[i-1, j],
+        which adds up non-negative terms where A - theta . mu would cancel."""
+        total = np.zeros(self.k + 1, dtype=np.longdouble)
+        for i in range(len(self._theta)):
+            taken = self._taken_before(i)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                coin = -taken * np.log(taken) - (1 - taken) * np.log1p(-taken)
+            shifted = np.concatenate([[0], total[:-1]])
+            total = np.nan_to_num(coin) + taken * shifted + (1 - taken) * total
+        return float(total[self.k])
+
+    def _taken_before(self, i: int) -> np.ndarray:
+        """P(item i chosen | j chosen among the first i + 1), for every j."""
+        with np.errstate(invalid="ignore"):
+            taken = np.exp(self.prefix[i, :-1] + self._theta[i] - self.prefix[i + 1, 1:])
+        return np.concatenate([[0], np.nan_to_num(taken)])
+
+    def covariance_product(self, v: Tensor) -> Tensor:
+        """Cov v, from E[v . z | j chosen so far], which needs neither logarithms nor signs."""
+        weights = v.detach().to("cpu", torch.float64).numpy().astype(np.longdouble)
+        mu = self._chosen.sum(1)
+        weights = weights - weights @ mu / max(self.k, 1)
+        n, width = len(weights), self.k + 1
+        before = np.zeros((n + 1, width), dtype=np.longdouble)
+        after = np.zeros((n + 1, width + 1), dtype=np.longdouble)
+        with np.errstate(invalid="ignore"):
+            for i in range(n):
+                taken = self._taken_before(i)
+                shifted = np.concatenate([[0], before[i, :-1] + weights[i]])
+                before[i + 1] = taken * shifted + (1 - taken) * before[i]
+            for i in reversed(range(n)):
+                taken = np.exp(self.suffix[i + 1, 1:] + self._theta[i] - self.suffix[i, :-1])
+                taken = np.nan_to_num(taken)
+                after[i, :-1] = (
+                    taken * (after[i + 1, 1:] + weights[i]) + (1 - taken) * after[i + 1, :-1]
+                )
+        total = before[n, self.k]
+        given = before[:-1] + weights[:, None] + after[1:, 1:] - total
+        return torch.from_numpy((self._chosen * given).sum(1).astype(np.float64))
+
+
+def log_partition_autodiff(logits: Tensor, k: int) -> Tensor:
+    """The paper's algorithm 1 in log space, for automatic differentiation: (..., n) -> (...).
+
+    One step per item, as published. ``logsumexp`` over a stacked pair with a large finite
+    sentinel keeps the second derivative finite, where ``logaddexp`` and -inf give NaN.
+    """
+    sentinel = -1e30
+    table = logits.new_full((*logits.shape[:-1], k + 1), sentinel)
+    table = torch.cat([torch.zeros_like(table[..., :1]), table[..., 1:]], -1)
+    outside = torch.full_like(table[..., :1], sentinel)
+    for theta in logits.unbind(-1):
+        shifted = torch.cat([outside, table[..., :-1]], -1) + theta.unsqueeze(-1)
+        table = torch.stack([table, shifted]).logsumexp(0)
+    return table[..., k]
