@@ -33,6 +33,8 @@ PRODUCTS = {
 def multiply(a: Tensor, b: Tensor) -> Tensor:
     """Product of two jets, elementwise in the other axes."""
     order = a.shape[0]
+    if order == 1:
+        return a * b
     parts: list[Tensor | None] = [None] * order
     for left, right, target in PRODUCTS[order]:
         product, total = a[left] * b[right], parts[target]

@@ -1,0 +1,217 @@
+"""Samplers draw from the k-subset law, by chi-square against enumeration.
+
+Every test fixes its seed, so it passes or fails for good. Each p-value is compared with
+FALSE_ALARM; with some 60 tests, a set of right samplers with fresh seeds would fail once in
+about 16,000 runs of the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from problems import DTYPES, INF, METHOD_NAMES
+from torch import Tensor
+
+import ksubset
+from ksubset import oracle
+from ksubset.kernels import halving
+
+FALSE_ALARM = 1e-6
+DRAWS = 1_000_000
+
+
+def p_value(draws: Tensor, logits: Tensor, k: int) -> float:
+    """Of Pearson's chi-square statistic; cells with few expected draws are pooled."""
+    n = draws.shape[-1]
+    assert (draws.sum(-1) == k).all(), "every draw has exactly k ones"
+    place = 2.0 ** torch.arange(n, dtype=torch.float64)
+    codes = (draws.cpu().double() @ place).long()
+    subsets = (oracle.support(n, k) @ place).long()
+    observed = torch.bincount(codes, minlength=1 << n)[subsets].double()
+    assert observed.sum() == len(draws), "every draw is a subset"
+    expected = oracle.log_probabilities(logits, k).exp() * len(draws)
+    assert not observed[expected == 0].any(), "impossible subsets are never drawn"
+    rare = expected < 20
+    observed = torch.cat([observed[~rare], observed[rare].sum().unsqueeze(0)])
+    expected = torch.cat([expected[~rare], expected[rare].sum().unsqueeze(0)])
+    kept = expected >= 1
+    statistic = ((observed - expected)[kept] ** 2 / expected[kept]).sum()
+    freedom = kept.sum().double() - 1
+    if freedom == 0:
+        return 1.0
+    return float(torch.special.gammaincc(freedom / 2, statistic / 2))
+
+
+def logits_for(n: int, scale: float, seed: int = 3) -> Tensor:
+    return scale * torch.randn(n, generator=torch.Generator().manual_seed(seed))
+
+
+CASES = [(8, 3, 1.0), (8, 5, 2.5), (6, 1, 1.0), (10, 5, 0.3), (13, 2, 1.5), (7, 6, 1.0)]
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize(("n", "k", "scale"), CASES)
+def test_samples_follow_the_law(
+    n: int, k: int, scale: float, method: str, device: torch.device
+) -> None:
+    logits = logits_for(n, scale)
+    z = ksubset.sample(logits.to(device), k, (DRAWS,), method=method)
+    assert p_value(z, logits.double(), k) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_rows_of_a_batch_follow_their_own_laws(
+    method: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    """Per-row k, masks, forced items and infinities side by side."""
+    logits = torch.stack([logits_for(9, 1.0, seed) for seed in range(6)]).to(dtype)
+    logits[1, 4] = -INF
+    logits[2, 4] = INF
+    logits[3, :2], logits[3, 7] = INF, -INF
+    logits[4, :5] = -INF
+    k = torch.tensor([4, 3, 4, 5, 2, 8])
+    z = ksubset.sample(logits.to(device), k.to(device), (DRAWS // 5,), method=method).cpu()
+    for row in range(6):
+        assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
+
+
+def gumbel_top_k(logits: Tensor, k: int) -> Tensor:
+    """What published code uses instead: not the k-subset law."""
+    noise = -torch.log(-torch.log(torch.rand(DRAWS, len(logits))))
+    chosen = (logits + noise).topk(k).indices
+    return torch.zeros(DRAWS, len(logits)).scatter_(1, chosen, 1.0)
+
+
+def independent_coins(logits: Tensor, k: int) -> Tensor:
+    """A subtly wrong sampler: the last item decided by a marginal, not by what is left."""
+    z = ksubset.sample(logits, k, (DRAWS,))
+    wrong = torch.rand(DRAWS) < 0.005  # one draw in two hundred is uniform
+    z[wrong] = ksubset.sample(torch.zeros_like(logits), k, (int(wrong.sum()),))
+    return z
+
+
+@pytest.mark.parametrize("sampler", [gumbel_top_k, independent_coins])
+def test_wrong_samplers_fail_the_same_test(sampler: Callable[[Tensor, int], Tensor]) -> None:
+    logits = logits_for(8, 1.5)
+    assert p_value(sampler(logits, 3), logits.double(), 3) < 1e-12
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_reversed_sample_fails(method: str) -> None:
+    """The paper's algorithm 2 yields the items from last to first."""
+    logits = logits_for(8, 1.5)
+    z = ksubset.sample(logits, 3, (DRAWS // 10,), method=method).flip(-1)
+    assert p_value(z, logits.double(), 3) < 1e-12
+
+
+def test_halving_falls_back_to_an_exact_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With one try only, about a third of all tosses end in the fallback."""
+    fallbacks = []
+    draw = halving._draw_by_tree
+    monkeypatch.setattr(halving, "_MOST_TRIES", 1)
+    monkeypatch.setattr(
+        halving, "_draw_by_tree", lambda *args: (fallbacks.append(int(args[-1].sum())), draw(*args))
+    )
+    logits = logits_for(9, 1.0)
+    z = ksubset.sample(logits, 4, (DRAWS // 2,), method="spectral")
+    assert sum(fallbacks) > DRAWS // 20
+    assert p_value(z, logits.double(), 4) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize(("n", "k"), [(1000, 10), (1000, 400), (3000, 2500)])
+def test_moments_of_large_samples(n: int, k: int, method: str, device: torch.device) -> None:
+    """First and second moments where subsets cannot be counted: no z-score beyond 6."""
+    draws = 200 if method == "dp" else 2000
+    logits = torch.randn(n, device=device)
+    z = ksubset.sample(logits, k, (draws,), method=method)
+    assert (z.sum(-1) == k).all()
+    mu = ksubset.marginals(logits, k)
+    score = (z.mean(0) - mu) / (mu * (1 - mu) / draws).sqrt().clamp_min(1e-3)
+    assert score.abs().max() < 6
+    # A linear statistic has variance v . Cov v
+    v = torch.randn(5, n, device=device)
+    spread = (v * ksubset.covariance_product(logits, k, v)).sum(-1)
+    observed = (z @ v.T).var(0) / spread
+    assert ((observed - 1).abs() < 6 * (2 / draws) ** 0.5).all()
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_sorted_and_lopsided_logits(method: str, device: torch.device) -> None:
+    """Where all variance stands in one half, by position or by parity."""
+    n = 512
+    rows = torch.full((3, n), -INF, device=device)
+    rows[0] = torch.linspace(-8, 8, n, device=device)
+    rows[1, ::2] = 0
+    rows[2, 1::2] = 0
+    for k in (3, 100):
+        z = ksubset.sample(rows, k, (400,), method=method)
+        assert (z.sum(-1) == k).all()
+        mu = ksubset.marginals(rows, k)
+        score = (z.mean(0) - mu) / (mu * (1 - mu) / 400).sqrt().clamp_min(5e-3)
+        assert score.abs().max() < 6
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_seeds(method: str, device: torch.device) -> None:
+    logits = torch.randn(4, 40, device=device)
+
+    def draw(seed: int, rows: Tensor) -> Tensor:
+        generator = torch.Generator(device).manual_seed(seed)
+        return ksubset.sample(rows, 7, (6,), generator=generator, method=method)
+
+    assert torch.equal(draw(1, logits), draw(1, logits))
+    assert not torch.equal(draw(1, logits), draw(2, logits))
+    torch.manual_seed(5)
+    first = ksubset.sample(logits, 7, method=method)
+    torch.manual_seed(5)
+    assert torch.equal(first, ksubset.sample(logits, 7, method=method))
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_a_sample_does_not_depend_on_the_rest_of_the_batch(method: str) -> None:
+    from ksubset import kernels
+
+    logits, k = torch.randn(5, 50), torch.tensor([3, 10, 25, 40, 50])
+    seeds = torch.randint(1 << 60, (2, 5))
+    together = kernels.sample(logits, k, seeds, method)[0]
+    for row in range(5):
+        alone = kernels.sample(logits[row : row + 1], k[row : row + 1], seeds[:, row : row + 1], method)
+        assert torch.equal(alone[0][:, 0], together[:, row])
+
+
+def test_indices_are_those_of_the_same_sample(device: torch.device) -> None:
+    logits = torch.randn(3, 20, device=device)
+    generators = [torch.Generator(device).manual_seed(9) for _ in range(2)]
+    z = ksubset.sample(logits, 6, (4,), generator=generators[0])
+    chosen = ksubset.sample_indices(logits, 6, (4,), generator=generators[1])
+    assert chosen.shape == (4, 3, 6)
+    assert torch.equal(torch.zeros_like(z).scatter_(-1, chosen, 1.0), z)
+    assert (chosen.diff(dim=-1) > 0).all()
+
+
+def test_uniforms_are_uniform() -> None:
+    """The counter-based generator: moments, correlations over counters and over seeds."""
+    from ksubset.kernels import random
+
+    u = random.uniform(random.keys(torch.arange(2000)), 0, 500, torch.float64)
+    assert u.min() >= 0
+    assert u.max() < 1
+    count = u.numel()
+    assert abs(u.mean() - 0.5) < 6 * (1 / 12 / count) ** 0.5
+    assert abs(u.var() - 1 / 12) < 6 * (1 / 180 / count) ** 0.5
+    centred = u - 0.5
+    for left, right in (
+        (centred[:, 1:], centred[:, :-1]),
+        (centred[1:], centred[:-1]),
+        (centred[1:, 1:], centred[:-1, :-1]),
+    ):
+        assert abs((left * right).mean() * 12) < 6 / left.numel() ** 0.5
+    cells = torch.bincount((u.flatten() * 1000).long(), minlength=1000).double()
+    statistic = ((cells - count / 1000) ** 2 / (count / 1000)).sum()
+    assert torch.special.gammaincc(torch.tensor(999 / 2.0).double(), statistic / 2) > FALSE_ALARM
+    single = random.uniform(random.keys(torch.arange(1000)), 0, 1000, torch.float32)
+    assert single.max() < 1
