@@ -44,9 +44,7 @@ def check_all(
             assert log_partition[i] == INF
         else:
             error = abs(float(log_partition[i]) - p.log_partition)
-            report.check(
-                "log-partition", p, error, tolerance.scalar * (1 + abs(p.log_partition))
-            )
+            report.check("log-partition", p, error, tolerance.scalar * (1 + abs(p.log_partition)))
         report.check("marginals", p, _worst(marginals[i] - p.marginals), tolerance.marginals)
         report.check("sum", p, abs(float(marginals[i].sum()) - p.k), tolerance.total * p.k)
         error = abs(float(entropy[i]) - p.entropy)
@@ -66,9 +64,7 @@ def _worst(x: Tensor) -> float:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("method", METHOD_NAMES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 14])
-def test_against_enumeration(
-    n: int, method: str, dtype: torch.dtype, device: torch.device
-) -> None:
+def test_against_enumeration(n: int, method: str, dtype: torch.dtype, device: torch.device) -> None:
     check_all([p for p in small() if len(p.logits) == n], method, dtype, device)
 
 
@@ -82,7 +78,9 @@ def test_against_the_log_space_dp(
 
 
 @pytest.mark.parametrize("method", METHOD_NAMES)
-def test_the_bounds_would_notice_a_wrong_method(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bounds_would_notice_a_wrong_method(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The check can fail: perturb the kernels by a part in ten thousand."""
     from ksubset import kernels
 
@@ -135,7 +133,10 @@ def test_other_functions_against_enumeration(
         def close(value: Tensor, truth: Tensor) -> None:
             assert value.dtype == dtype
             torch.testing.assert_close(
-                value.cpu().double(), truth, rtol=tolerance, atol=2 * tolerance  # noqa: B023
+                value.cpu().double(),
+                truth,
+                rtol=tolerance,
+                atol=2 * tolerance,
             )
 
         z = oracle_support = ksubset.oracle.support(n, k)
@@ -159,9 +160,7 @@ def test_other_functions_against_enumeration(
         probabilities = ksubset.oracle.log_probabilities(p, k).exp()
         joint = torch.einsum("s,si,sj->ij", probabilities, oracle_support, oracle_support)
         close(ksubset.pairwise_marginals(logits, k, method=method), joint)
-        close(
-            ksubset.covariance_matrix(logits, k, method=method), ksubset.oracle.covariance(p, k)
-        )
+        close(ksubset.covariance_matrix(logits, k, method=method), ksubset.oracle.covariance(p, k))
 
 
 def test_kl_is_infinite_between_sizes_and_outside_the_support(device: torch.device) -> None:

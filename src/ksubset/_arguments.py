@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -45,7 +46,18 @@ class Problem(NamedTuple):
                 f"{name} must broadcast to the shape {tuple(shape)} of the logits with k, "
                 f"got shape {tuple(value.shape)}"
             ) from None
-        return value.reshape(-1, self.n)
+        return value.reshape(self.logits.shape)
+
+
+class Names(NamedTuple):
+    """What the caller calls its arguments, for messages."""
+
+    logits: str = "logits"
+    k: str = "k"
+    mask: str = "mask"
+
+
+_NAMES = Names()
 
 
 def problem(
@@ -53,103 +65,110 @@ def problem(
     k: int | Tensor,
     mask: Tensor | None = None,
     *,
-    more: Sequence[tuple[int, ...]] = (),
+    names: Names = _NAMES,
+    more: Mapping[str, tuple[int, ...]] | None = None,
     validate_args: bool | None = None,
 ) -> Problem:
     """Check, broadcast and flatten.
 
     Args:
-        more: further batch shapes to broadcast with.
+        more: further batch shapes to broadcast with, by argument.
         validate_args: whether to check values, which reads them. By default on eager CPU
             tensors only.
     """
-    if not isinstance(logits, Tensor):
-        raise TypeError(f"logits must be a tensor, got {type(logits).__name__}")
-    if not logits.is_floating_point():
-        raise TypeError(f"logits must be floating point, got {logits.dtype}")
-    if logits.dim() == 0 or logits.shape[-1] == 0:
-        raise ValueError(
-            f"logits must have shape (..., n) with n >= 1, got shape {tuple(logits.shape)}"
-        )
+    check_logits(names.logits, logits)
     n = logits.shape[-1]
-    counts = _counts(k, n, logits)
-    shapes = [logits.shape[:-1], counts.shape, *more]
+    counts = _counts(k, n, logits, names.k)
+    shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: counts.shape}
     if mask is not None:
-        _check_mask(mask, n)
-        shapes.append(mask.shape[:-1])
+        _check_mask(mask, n, names.mask)
+        shapes[names.mask] = mask.shape[:-1]
+    shapes |= more or {}
     try:
-        batch_shape = torch.broadcast_shapes(*shapes)
+        batch_shape = torch.broadcast_shapes(*shapes.values())
     except RuntimeError:
-        raise ValueError(
-            f"the batch shapes of the arguments must broadcast: logits {tuple(logits.shape[:-1])}, "
-            f"k {tuple(counts.shape)}"
-            + (f", mask {tuple(mask.shape[:-1])}" if mask is not None else "")
-            + "".join(f", {tuple(shape)}" for shape in more)
-        ) from None
+        listed = ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items())
+        raise ValueError(f"the batch shapes of the arguments must broadcast: {listed}") from None
 
     wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
     if mask is not None:
         wide = torch.where(mask, wide, -torch.inf)
+    rows = math.prod(batch_shape)
     result = Problem(
-        wide.expand(*batch_shape, n).reshape(-1, n),
-        counts.expand(batch_shape).reshape(-1),
+        wide.expand(*batch_shape, n).reshape(rows, n),
+        counts.expand(batch_shape).reshape(rows),
         batch_shape,
         logits.dtype,
     )
     if reads_values(logits) if validate_args is None else validate_args:
-        check_values(result)
+        check_values(result, names)
     return result
 
 
-def _counts(k: int | Tensor, n: int, logits: Tensor) -> Tensor:
+def check_logits(name: str, logits: Any) -> None:
+    """Raise unless logits is a floating point tensor of shape (..., n)."""
+    if not isinstance(logits, Tensor):
+        raise TypeError(f"{name} must be a tensor, got {type(logits).__name__}")
+    if not logits.is_floating_point():
+        raise TypeError(f"{name} must be floating point, got {logits.dtype}")
+    if logits.dim() == 0 or logits.shape[-1] == 0:
+        raise ValueError(
+            f"{name} must have shape (..., n) with n >= 1, got shape {tuple(logits.shape)}"
+        )
+
+
+def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
     if isinstance(k, Tensor):
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
-            raise TypeError(f"k must be an int or an integer tensor, got a tensor of {k.dtype}")
+            raise TypeError(
+                f"{name} must be an int or an integer tensor, got a tensor of {k.dtype}"
+            )
         return k.to(device=logits.device, dtype=torch.int64)
     if isinstance(k, bool):
-        raise TypeError(f"k must be an int or an integer tensor, got {k!r}")
+        raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}")
     if not isinstance(k, (int, torch.SymInt)):
         try:
             k = operator.index(k)
         except TypeError:
-            raise TypeError(f"k must be an int or an integer tensor, got {k!r}") from None
+            raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
     if not 0 <= k <= n:
-        raise ValueError(f"k must be between 0 and the number of items n = {n}, got {k}")
+        raise ValueError(f"{name} must be between 0 and the number of items n = {n}, got {k}")
     return torch.full((), k, dtype=torch.int64, device=logits.device)
 
 
-def _check_mask(mask: Any, n: int) -> None:
+def _check_mask(mask: Any, n: int, name: str) -> None:
     if not isinstance(mask, Tensor):
-        raise TypeError(f"mask must be a tensor, got {type(mask).__name__}")
+        raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
     if mask.dtype != torch.bool:
-        raise TypeError(f"mask must be boolean (True: may be chosen), got {mask.dtype}")
+        raise TypeError(f"{name} must be boolean (True: may be chosen), got {mask.dtype}")
     if mask.dim() == 0 or mask.shape[-1] not in (1, n):
         raise ValueError(
-            f"mask must have shape (..., n) with n = {n} items, got shape {tuple(mask.shape)}"
+            f"{name} must have shape (..., n) with n = {n} items, got shape {tuple(mask.shape)}"
         )
 
 
 def reads_values(tensor: Tensor) -> bool:
     """Whether values are checked without being asked for: where that costs no synchronisation."""
-    return (
-        not torch.compiler.is_compiling()
-        and tensor.device.type == "cpu"
-        and not torch._C._are_functorch_transforms_active()
-    )
+    return tensor.device.type == "cpu" and values_can_be_read()
 
 
-def check_values(checked: Problem) -> None:
+def values_can_be_read() -> bool:
+    """Not while compiling or inside a torch.func transform."""
+    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+
+
+def check_values(checked: Problem, names: Names = _NAMES) -> None:
     """Raise for NaN logits and for a k that no subset of the allowed items has."""
     logits, k = checked.logits.detach(), checked.k
     bad = logits.isnan().any(-1)
     if bool(bad.any()):
-        raise ValueError(f"logits must not be NaN, got NaN in {_where(bad, checked)}")
+        raise ValueError(f"{names.logits} must not be NaN, got NaN in {_where(bad, checked)}")
     allowed = (logits > -torch.inf).sum(-1)
     bad = (k < 0) | (k > allowed)
     if bool(bad.any()):
         row = int(bad.nonzero()[0, 0])
         raise ValueError(
-            f"k must be between 0 and the number of allowed items, {int(allowed[row])}, "
+            f"{names.k} must be between 0 and the number of allowed items, {int(allowed[row])}, "
             f"got {int(k[row])} in {_where(bad, checked)}"
         )
     forced = (logits == torch.inf).sum(-1)
@@ -157,8 +176,8 @@ def check_values(checked: Problem) -> None:
     if bool(bad.any()):
         row = int(bad.nonzero()[0, 0])
         raise ValueError(
-            f"k must be at least the number of items with a logit of +inf, {int(forced[row])}, "
-            f"got {int(k[row])} in {_where(bad, checked)}"
+            f"{names.k} must be at least the number of items with a logit of +inf, "
+            f"{int(forced[row])}, got {int(k[row])} in {_where(bad, checked)}"
         )
 
 
@@ -173,7 +192,7 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
     """Raise unless every vector of ``value`` is k-hot; ``binary`` says which are 0/1."""
     if not bool(binary.all()):
         raise ValueError("value must be k-hot: its entries must be 0 or 1, got other entries")
-    ones = value.sum(-1).to(torch.int64)
+    ones = (value != 0).sum(-1)
     bad = ones != k
     if bool(bad.any()):
         row = int(bad.flatten().nonzero()[0, 0])
@@ -184,6 +203,6 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
 
 
 def check_method(method: str) -> None:
-    if method != "auto" and method not in METHODS:
+    if not isinstance(method, str) or (method != "auto" and method not in METHODS):
         names = ", ".join(repr(name) for name in ("auto", *METHODS))
         raise ValueError(f"method must be one of {names}, got {method!r}")

@@ -32,7 +32,8 @@ class k_hot(Constraint):  # noqa: N801 - named like torch's own constraints
     def check(self, value: Tensor) -> Tensor:
         """Which vectors are k-hot."""
         binary = ((value == 0) | (value == 1)).all(-1)
-        return binary & (value.sum(-1) == self.k)
+        # Counted, not summed: half precision cannot count beyond 256.
+        return binary & ((value != 0).sum(-1) == self.k)
 
     def __repr__(self) -> str:
         return f"k_hot(k={self.k.tolist()})"

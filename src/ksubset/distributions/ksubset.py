@@ -12,7 +12,7 @@ from torch.distributions import Distribution, register_kl
 from torch.distributions.constraints import Constraint, independent, unit_interval
 
 from ksubset import functional
-from ksubset._arguments import check_method, check_values, problem
+from ksubset._arguments import check_method, check_values, problem, values_can_be_read
 from ksubset.distributions.constraints import extended_real_vector, k_hot
 from ksubset.distributions.maximum_entropy import logits_from_marginals
 
@@ -37,9 +37,9 @@ class KSubset(Distribution):
     Example:
         >>> d = KSubset(2, logits=torch.tensor([1.0, 0.0, 0.0, -1.0]))
         >>> d.mean
-        tensor([0.7654, 0.5187, 0.5187, 0.1972])
+        tensor([0.7876, 0.5000, 0.5000, 0.2124])
         >>> d.log_prob(d.mode).exp()
-        tensor(0.3213)
+        tensor(0.3326)
     """
 
     arg_constraints = {
@@ -64,7 +64,10 @@ class KSubset(Distribution):
                 "exactly one of logits and probs must be given, got "
                 + ("both" if logits is not None else "neither")
             )
-        validate = self._validate_args if validate_args is None else validate_args
+        # Checks read values, which a transform or the compiler cannot.
+        validate = (
+            self._validate_args and values_can_be_read() if validate_args is None else validate_args
+        )
         if probs is not None:
             _check_probs(probs, validate)
             self._probs = probs
@@ -130,9 +133,9 @@ class KSubset(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> KSubset:
         """The same laws in a larger batch shape, without copies."""
         new = self._get_checked_instance(KSubset, _instance)
-        batch_shape = torch.Size(batch_shape)
-        new.logits = self.logits.expand(*batch_shape, *self.event_shape)
         new.k = self.k.expand(batch_shape)
+        batch_shape = new.k.shape
+        new.logits = self.logits.expand(*batch_shape, *self.event_shape)
         new._static_k = self._static_k
         new._method = self._method
         Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)

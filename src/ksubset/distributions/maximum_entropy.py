@@ -48,11 +48,13 @@ def logits_from_marginals(
             f"marginals must sum to an integer k in each row, got a sum of {float(total[row])}"
         )
     if tolerance is None:
-        tolerance = 1e-6 if dtype in (torch.float16, torch.bfloat16) else 8 * torch.finfo(dtype).eps
+        # Of float64 arithmetic, and of what rounding the target to its type has cost anyway.
+        tolerance = max(1e-13, torch.finfo(dtype).eps / 8)
     # What the marginals' rounding leaves over is spread where it changes them least.
     spread = target * (1 - target)
     weight = spread.sum(-1, keepdim=True)
-    target = target + torch.where(weight > 0, spread * (k - total).unsqueeze(-1) / weight, 0)
+    left = (k - total).unsqueeze(-1)
+    target = (target + torch.where(weight > 0, spread * left / weight, 0)).clamp(0, 1)
 
     with torch.no_grad():
         logits = _newton(target, k.to(torch.int64), method, tolerance)
@@ -101,7 +103,10 @@ def _solve(logits: Tensor, k: Tensor, error: Tensor, free: Tensor, method: str) 
     spread = torch.sigmoid(tilted) * torch.sigmoid(-tilted)
     inverse = torch.where(free & (spread > 0), 1 / spread, 0)
     step = torch.zeros_like(error)
-    residual = error
+    # Constants are out of reach (Cov 1 = 0): what rounding leaves of one must not be chased.
+    residual = error - spread * error.sum(-1, keepdim=True) / spread.sum(
+        -1, keepdim=True
+    ).clamp_min(torch.finfo(error.dtype).tiny)
     preconditioned = inverse * residual
     direction = preconditioned
     product = (residual * preconditioned).sum(-1, keepdim=True)
@@ -109,13 +114,15 @@ def _solve(logits: Tensor, k: Tensor, error: Tensor, free: Tensor, method: str) 
     for _ in range(_MOST_CONJUGATE_STEPS):
         image = kernels.covariance_product(tilted, k, direction, method)
         curvature = (direction * image).sum(-1, keepdim=True)
-        rate = torch.where(curvature > 0, product / curvature, 0)
+        # Beyond eight digits the residual is rounding, and dividing by it would blow it up.
+        active = (product > 1e-16 * start) & (curvature > 0)
+        if not bool(active.any()):
+            break
+        rate = torch.where(active, product / curvature, 0)
         step = step + rate * direction
         residual = residual - rate * image
         preconditioned = inverse * residual
         following = (residual * preconditioned).sum(-1, keepdim=True)
-        if bool((following <= 1e-20 * start).all()):
-            break
         direction = preconditioned + torch.where(product > 0, following / product, 0) * direction
         product = following
     return step

@@ -1,5 +1,6 @@
 """Values from one formula, derivatives from another."""
 
+import torch
 from torch import Tensor
 
 
@@ -7,6 +8,8 @@ def attach(value: Tensor, surrogate: Tensor) -> Tensor:
     """``value``, with all derivatives of ``surrogate``.
 
     For quantities whose accurate formula in the tilted parameters is not the one that has the
-    simple derivative. The two must be equal in exact arithmetic, up to a constant.
+    simple derivative. The two must be equal in exact arithmetic, up to a constant. A surrogate
+    that overflowed has no derivative to give.
     """
-    return value.detach() + (surrogate - surrogate.detach())
+    zero = torch.where(surrogate.isfinite(), surrogate - surrogate.detach(), 0)
+    return value.detach() + zero

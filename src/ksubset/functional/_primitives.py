@@ -60,6 +60,17 @@ def _fold(batch: int, dims: _Axes, args: tuple[Any, ...], axes: _Axes) -> list[A
     return folded
 
 
+def _for_nested_levels(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Forward mode is off while a jvp runs, at all levels; those below need it (and this one
+    must not see its own tangents: :func:`_primals`)."""
+
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        with forward_ad._set_fwd_grad_enabled(True):
+            return rule(ctx, *tangents)
+
+    return jvp
+
+
 def _register(
     name: str,
     schema: str,
@@ -91,6 +102,7 @@ def _register(
             return operator(*args)
 
     function.forward = staticmethod(forward)
+    function.jvp = staticmethod(_for_nested_levels(function.jvp))
 
     def differentiable(*args: Any) -> Any:
         with enable_single_level_autograd_function():
@@ -118,6 +130,11 @@ def _save(ctx: Any, *tensors: Tensor) -> None:
     ctx.save_for_backward(*tensors)
     ctx.save_for_forward(*tensors)
     ctx.set_materialize_grads(False)
+
+
+def _primals(ctx: Any) -> tuple[Tensor, ...]:
+    """The saved tensors without the tangents of the level being differentiated."""
+    return tuple(forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
 
 
 def _add(total: Tensor | None, part: Tensor) -> Tensor:
@@ -183,7 +200,7 @@ class _Infer(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
-        k, marginals, tilted = ctx.saved_tensors
+        k, marginals, tilted = _primals(ctx)
         moved = covariance_product(tilted, k, tangent, ctx.method)
         return (marginals * tangent).sum(-1), moved, tangent.clone(), None, None
 
@@ -211,7 +228,7 @@ class _Entropy(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
-        k, tilted = ctx.saved_tensors
+        k, tilted = _primals(ctx)
         moved = covariance_product(tilted, k, tangent, ctx.method)
         return -(_finite(tilted) * moved).sum(-1), tangent.clone()
 
@@ -242,7 +259,7 @@ class _CovarianceProduct(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, of_tilted: Tensor | None, _: Any, of_v: Tensor | None, *rest: Any) -> Any:
-        tilted, k, v = ctx.saved_tensors
+        tilted, k, v = _primals(ctx)
         tangent = None
         if of_tilted is not None:
             tangent = third_cumulant_product(tilted, k, v, of_tilted, ctx.method)
@@ -305,7 +322,7 @@ class _Sample(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
-        k, tilted = ctx.saved_tensors
+        k, tilted = _primals(ctx)
         moved = covariance_product(tilted, k, tangent, ctx.method)
         return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
 

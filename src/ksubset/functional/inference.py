@@ -11,11 +11,21 @@ were not give NaN.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ksubset._arguments import Problem, check_method, check_support, problem, reads_values
+from ksubset._arguments import (
+    Names,
+    Problem,
+    check_logits,
+    check_method,
+    check_support,
+    problem,
+    reads_values,
+)
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.kernels.coins import Coins, wide_sum
@@ -61,9 +71,10 @@ def log_partition(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    value = _primitives.infer(given.logits, given.k, method)[0]
-    forced = (given.logits == torch.inf).any(-1)
-    return given.scalar(torch.where(forced & ~value.isnan(), torch.inf, value))
+    theta = _without_infinite_gradients(given.logits)
+    total = _primitives.infer(theta, given.k, method)[0]
+    forced = (theta == torch.inf).any(-1) & ~total.isnan()
+    return given.scalar(attach(torch.where(forced, torch.inf, total), total))
 
 
 def log_prob_exactly_k(
@@ -90,16 +101,16 @@ def log_prob_exactly_k(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta = given.logits
+    theta = _without_infinite_gradients(given.logits)
     total, _, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
     free = theta.isfinite()
     finite = torch.where(free, theta, 0)
-    surrogate = total - torch.where(free, F.softplus(finite), 0).sum(-1)
+    surrogate = total - torch.where(free, _softplus(finite), 0).sum(-1)
 
     # The ratio to the tilted coins, as a sum of small terms: a coin's likelier side under the
     # tilt is the reference.
     coins = Coins.from_tilted(tilted.detach(), given.k)
-    reference = F.softplus(torch.where(coins.up, -finite, finite))
+    reference = _softplus(torch.where(coins.up, -finite, finite))
     terms = torch.where(free, -torch.log1p(-coins.x) - reference, 0).detach()
     overshoot = (coins.up.sum(-1) - given.k).to(shift.dtype)
     value = log_mass + wide_sum(terms) + shift * overshoot
@@ -161,13 +172,15 @@ def covariance_product(
         tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
     """
     check_method(method)
-    if not isinstance(v, Tensor):
-        raise TypeError(f"v must be a tensor, got {type(v).__name__}")
+    check_logits("logits", logits)
+    if not isinstance(v, Tensor) or v.is_complex():
+        kind = v.dtype if isinstance(v, Tensor) else type(v).__name__
+        raise TypeError(f"v must be a real tensor, got {kind}")
     if v.dim() == 0 or v.shape[-1] not in (1, logits.shape[-1]):
         raise ValueError(
             f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
         )
-    given = problem(logits, k, mask, more=[v.shape[:-1]], validate_args=validate_args)
+    given = problem(logits, k, mask, more={"v": v.shape[:-1]}, validate_args=validate_args)
     tilted = _primitives.tilt(given.logits, given.k)
     product = _primitives.covariance_product(tilted, given.k, given.rows("v", v), method)
     return given.vector(product)
@@ -270,6 +283,7 @@ def log_prob(
         tensor(0.1667)
     """
     check_method(method)
+    check_logits("logits", logits)
     if not isinstance(value, Tensor):
         raise TypeError(f"value must be a tensor, got {type(value).__name__}")
     if value.dim() == 0 or value.shape[-1] != logits.shape[-1]:
@@ -278,7 +292,8 @@ def log_prob(
         )
     # The law is worked out once per row of logits, not once per value.
     given = problem(logits, k, mask, validate_args=validate_args)
-    total, _, tilted, log_mass, _ = _primitives.infer(given.logits, given.k, method)
+    theta = _without_infinite_gradients(given.logits)
+    total, _, tilted, log_mass, _ = _primitives.infer(theta, given.k, method)
     wide = given._replace(dtype=given.logits.dtype)
     tilted, total = wide.vector(tilted), wide.scalar(total)
     try:
@@ -289,7 +304,8 @@ def log_prob(
             f"the logits and k, {tuple(given.batch_shape)}"
         ) from None
     z = value.detach().to(tilted.dtype)
-    surrogate = (z * _finite(tilted)).sum(-1) - total
+    finite = _finite(wide.vector(theta))
+    surrogate = (z * finite).sum(-1) - total
 
     size = given.k.reshape(given.batch_shape)
     coins = Coins.from_tilted(tilted.detach(), size)
@@ -357,18 +373,22 @@ def kl_divergence(
 
     Example:
         >>> kl_divergence(torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3), 1)
-        tensor(0.1228)
+        tensor(0.1233)
     """
     check_method(method)
     size_q = k if k_q is None else k_q
+    check_logits("logits_p", logits_p)
+    check_logits("logits_q", logits_q)
     if logits_p.shape[-1] != logits_q.shape[-1]:
         raise ValueError(
             f"logits_p and logits_q must have the same number of items, got "
             f"{logits_p.shape[-1]} and {logits_q.shape[-1]}"
         )
     # Each law first by itself, so that neither is worked out more often than it has rows.
-    first = problem(logits_p, k, mask_p, validate_args=validate_args)
-    second = problem(logits_q, size_q, mask_q, validate_args=validate_args)
+    names = Names("logits_p", "k", "mask_p")
+    first = problem(logits_p, k, mask_p, names=names, validate_args=validate_args)
+    names = Names("logits_q", "k" if k_q is None else "k_q", "mask_q")
+    second = problem(logits_q, size_q, mask_q, names=names, validate_args=validate_args)
     try:
         torch.broadcast_shapes(first.batch_shape, second.batch_shape)
     except RuntimeError:
@@ -376,17 +396,18 @@ def kl_divergence(
             f"the batch shapes of p, {tuple(first.batch_shape)}, and q, "
             f"{tuple(second.batch_shape)}, must broadcast"
         ) from None
-    total_p, mu_p, t_p, mass_p, k_p, coins_p = _law(first, method)
-    total_q, _, t_q, mass_q, k_of_q, coins_q = _law(second, method)
-    distance = _finite(t_p) - _finite(t_q)
-    surrogate = (distance * mu_p).sum(-1) - total_p + total_q
+    p, q = _law(first, method), _law(second, method)
+    distance = p.finite - q.finite
+    surrogate = (distance * p.marginals).sum(-1) - p.total + q.total
 
-    log_p, log_1_p = coins_p.log_outcomes()
-    log_q, log_1_q = coins_q.log_outcomes()
-    mu = mu_p.detach()
-    value = wide_sum(mu * (log_p - log_q) + (1 - mu) * (log_1_p - log_1_q)) + mass_q - mass_p
-    outside = ((t_q == -torch.inf) & (t_p > -torch.inf)) | ((t_q == torch.inf) & (t_p < torch.inf))
-    impossible = outside.any(-1) | (k_p != k_of_q)
+    log_p, log_1_p = p.coins.log_outcomes()
+    log_q, log_1_q = q.coins.log_outcomes()
+    mu = p.marginals.detach()
+    terms = mu * (log_p - log_q) + (1 - mu) * (log_1_p - log_1_q)
+    value = wide_sum(terms) + q.log_mass - p.log_mass
+    never, always = q.coins.t == -torch.inf, q.coins.t == torch.inf
+    outside = (never & (p.coins.t > -torch.inf)) | (always & (p.coins.t < torch.inf))
+    impossible = outside.any(-1) | (p.coins.k != q.coins.k)
     value = torch.where(impossible & ~value.isnan(), torch.inf, value.clamp_min(0))
     return attach(value.to(surrogate.dtype), surrogate)
 
@@ -395,18 +416,38 @@ def _finite(t: Tensor) -> Tensor:
     return torch.where(t.isfinite(), t, 0)
 
 
-def _law(given: Problem, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Coins]:
+def _softplus(x: Tensor) -> Tensor:
+    """log(1 + exp x) to full precision, where torch's softplus turns linear at 20."""
+    return -F.logsigmoid(-x)
+
+
+def _without_infinite_gradients(logits: Tensor) -> Tensor:
+    """A log-partition over the finite logits does not depend on the others. (Products with a
+    covariance vanish there by themselves.)"""
+    return torch.where(logits.isfinite(), logits, logits.detach())
+
+
+class _Law(NamedTuple):
     """The parts of a KL divergence, in batch shape."""
+
+    total: Tensor  # the log-partition
+    marginals: Tensor
+    finite: Tensor  # the logits, 0 where infinite
+    log_mass: Tensor
+    coins: Coins
+
+
+def _law(given: Problem, method: str) -> _Law:
     wide = given._replace(dtype=given.logits.dtype)
-    total, mu, tilted, log_mass, _ = _primitives.infer(given.logits, given.k, method)
-    tilted, k = wide.vector(tilted), given.k.reshape(given.batch_shape)
-    return (
+    theta = _without_infinite_gradients(given.logits)
+    total, mu, tilted, log_mass, _ = _primitives.infer(theta, given.k, method)
+    k = given.k.reshape(given.batch_shape)
+    return _Law(
         wide.scalar(total),
         wide.vector(mu),
-        tilted,
+        wide.vector(_finite(theta)),
         wide.scalar(log_mass),
-        k,
-        Coins.from_tilted(tilted.detach(), k),
+        Coins.from_tilted(wide.vector(tilted.detach()), k),
     )
 
 
@@ -430,7 +471,7 @@ def kl_to_uniform(
 
     Example:
         >>> kl_to_uniform(torch.tensor([5.0, 5.0, -5.0, -5.0]), 2)
-        tensor(1.7893)
+        tensor(1.7898)
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)

@@ -139,6 +139,12 @@ def _seeds(
     given: Problem, sample_shape: Sequence[int], generator: torch.Generator | None
 ) -> Tensor:
     """A seed for every drawn row, (samples, rows)."""
+    if generator is not None and not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
+    if isinstance(sample_shape, int) or not all(
+        isinstance(size, (int, torch.SymInt)) and size >= 0 for size in sample_shape
+    ):
+        raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
     device = given.logits.device
     shape = (math.prod(sample_shape), given.logits.shape[0])
     if generator is None:  # the overload that torch.compile knows has no generator

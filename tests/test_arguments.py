@@ -1,0 +1,186 @@
+"""Bad input: a clear error that names the argument, what it was and what it must be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import ksubset
+
+X = torch.zeros(2, 4)
+Z = torch.tensor([1.0, 1.0, 0.0, 0.0])
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "marginals": ksubset.marginals,
+    "entropy": ksubset.entropy,
+    "log_partition": ksubset.log_partition,
+    "log_prob_exactly_k": ksubset.log_prob_exactly_k,
+    "kl_to_uniform": ksubset.kl_to_uniform,
+    "pairwise_marginals": ksubset.pairwise_marginals,
+    "covariance_matrix": ksubset.covariance_matrix,
+    "mode": ksubset.mode,
+    "sample": ksubset.sample,
+    "simple": ksubset.simple,
+    "sample_indices": ksubset.sample_indices,
+    "covariance_product": lambda x, k, **kw: ksubset.covariance_product(x, k, Z, **kw),
+    "log_prob": lambda x, k, **kw: ksubset.log_prob(x, k, Z, **kw),
+    "kl_divergence": lambda x, k, mask=None, **kw: ksubset.kl_divergence(
+        x, x, k, mask_p=mask, mask_q=mask, **kw
+    ),
+    "KSubset": lambda x, k, **kw: ksubset.KSubset(k, logits=x, validate_args=True, **kw),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("logits", "k", "error", "message"),
+    [
+        ([0.0, 0.0, 0.0, 0.0], 2, TypeError, "logits(_p)? must be a tensor, got list"),
+        (
+            torch.zeros(4, dtype=torch.int64),
+            2,
+            TypeError,
+            "logits(_p)? must be floating point, got",
+        ),
+        (torch.zeros(()), 0, ValueError, r"logits(_p)? must have shape \(\.\.\., n\) with n >= 1"),
+        (torch.zeros(3, 0), 0, ValueError, r"logits(_p)? must have shape .* got shape \(3, 0\)"),
+        (X, 5, ValueError, "k must be between 0 and the number of items n = 4, got 5"),
+        (X, -1, ValueError, "k must be between 0 and the number of items n = 4, got -1"),
+        (X, 2.0, TypeError, "k must be an int or an integer tensor, got 2.0"),
+        (X, True, TypeError, "k must be an int or an integer tensor, got True"),
+        (X, None, TypeError, "k must be an int or an integer tensor, got None"),
+        (X * torch.nan, 2, ValueError, "logits(_p)? must not be NaN, got NaN in row"),
+        (
+            torch.tensor([0.0, -torch.inf, -torch.inf, -torch.inf]),
+            2,
+            ValueError,
+            "k must be between 0 and the number of allowed items, 1, got 2 in the only row",
+        ),
+        (
+            torch.tensor([0.0, torch.inf, torch.inf, torch.inf]),
+            2,
+            ValueError,
+            r"k must be at least the number of items with a logit of \+inf, 3, got 2",
+        ),
+    ],
+)
+def test_bad_logits_and_k(
+    name: str, logits: Any, k: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        FUNCTIONS[name](logits, k)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "sample_indices"])
+@pytest.mark.parametrize(
+    ("k", "error", "message"),
+    [
+        (torch.tensor([1.0, 2.0]), TypeError, "got a tensor of torch.float32"),
+        (torch.tensor([True, False]), TypeError, "got a tensor of torch.bool"),
+        (torch.tensor([1, 2, 3]), ValueError, r"must broadcast: logits(_p)? \(2,\), k \(3,\)"),
+        (torch.tensor([1, 5]), ValueError, r"allowed items, 4, got 5 in row \(1,\) \(1 of 2 rows"),
+        (torch.tensor([-1, 2]), ValueError, r"allowed items, 4, got -1 in row \(0,\)"),
+    ],
+)
+def test_bad_tensors_of_k(name: str, k: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        FUNCTIONS[name](X, k)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("mask", "error", "message"),
+    [
+        ([True] * 4, TypeError, "mask(_p)? must be a tensor, got list"),
+        (torch.ones(4), TypeError, "mask(_p)? must be boolean .* got torch.float32"),
+        (
+            torch.ones(5, dtype=torch.bool),
+            ValueError,
+            r"mask(_p)? must have shape .* got shape \(5,\)",
+        ),
+        (torch.ones(3, 4, dtype=torch.bool), ValueError, r"must broadcast: .* mask(_p)? \(3,\)"),
+        (torch.tensor([True, False, False, False]), ValueError, "allowed items, 1, got 2"),
+    ],
+)
+def test_bad_masks(name: str, mask: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        FUNCTIONS[name](X, 2, mask=mask)
+
+
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "mode"])
+def test_bad_methods(name: str) -> None:
+    with pytest.raises(ValueError, match=r"method must be one of 'auto', .* got 'best'"):
+        FUNCTIONS[name](X, 2, method="best")
+
+
+@pytest.mark.parametrize(
+    ("value", "error", "message"),
+    [
+        (
+            torch.tensor([1.0, 0.0, 0.0, 0.0]),
+            ValueError,
+            "value must be k-hot with k = 2 ones, got 1",
+        ),
+        (torch.tensor([0.5, 0.5, 1.0, 0.0]), ValueError, "entries must be 0 or 1"),
+        (torch.tensor([1.0, 1.0, 0.0]), ValueError, r"value must have shape .* n = 4, got \(3,\)"),
+        (torch.zeros(3, 4), ValueError, r"value, \(3,\), must broadcast with .* \(2,\)"),
+        ([1, 1, 0, 0], TypeError, "value must be a tensor, got list"),
+    ],
+)
+def test_bad_values(value: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ksubset.log_prob(X, 2, value)
+
+
+@pytest.mark.parametrize(
+    ("v", "error", "message"),
+    [
+        (torch.zeros(3), ValueError, r"v must have shape .* n = 4, got \(3,\)"),
+        (torch.zeros(3, 4), ValueError, r"must broadcast: .* v \(3,\)"),
+        (torch.zeros(4, dtype=torch.complex64), TypeError, "real tensor, got torch.complex64"),
+        ([1.0, 0.0, 0.0, 0.0], TypeError, "v must be a real tensor, got list"),
+    ],
+)
+def test_bad_vectors(v: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        ksubset.covariance_product(X, 2, v)
+
+
+@pytest.mark.parametrize("shape", [3, (-1,), (2.0,)])
+def test_bad_sample_shapes(shape: Any) -> None:
+    with pytest.raises(ValueError, match="sample_shape must be a sequence of sizes >= 0, got"):
+        ksubset.sample(X, 2, shape)
+    with pytest.raises(TypeError, match=r"generator must be a torch.Generator, got int"):
+        ksubset.sample(X, 2, generator=3)  # type: ignore[arg-type]
+
+
+def test_sizes_of_other_integer_types() -> None:
+    for k in (np.int64(2), torch.tensor(2), torch.tensor(2, dtype=torch.int16)):
+        assert ksubset.sample(X, k).sum() == 4
+    with pytest.raises(TypeError, match="k must be an int in sample_indices"):
+        ksubset.sample_indices(X, torch.tensor(2))
+
+
+def test_checks_of_values_can_be_switched() -> None:
+    bad = X * torch.nan
+    assert ksubset.marginals(bad, 2, validate_args=False).isnan().all()
+    with pytest.raises(ValueError, match="NaN"):
+        ksubset.marginals(bad, 2, validate_args=True)
+    with pytest.raises(ValueError, match="between 0 and the number of items"):
+        ksubset.marginals(X, 5, validate_args=False)
+
+
+def test_kl_of_different_items() -> None:
+    with pytest.raises(ValueError, match="same number of items, got 4 and 5"):
+        ksubset.kl_divergence(X, torch.zeros(5), 2)
+    with pytest.raises(ValueError, match="must broadcast"):
+        ksubset.kl_divergence(X, torch.zeros(3, 4), 2)
+    with pytest.raises(TypeError, match="logits_q must be a tensor, got list"):
+        ksubset.kl_divergence(X, [0.0] * 4, 2)
+    with pytest.raises(
+        ValueError, match="k_q must be between 0 and the number of items n = 4, got 5"
+    ):
+        ksubset.kl_divergence(X, X, 2, 5)
