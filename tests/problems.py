@@ -11,7 +11,8 @@ from torch import Tensor
 from ksubset import oracle
 from ksubset.kernels import METHODS
 
-METHOD_NAMES = tuple(METHODS)
+# "auto" is the compiled kernels where a device has them.
+METHOD_NAMES = ("auto", *METHODS)
 DTYPES = (torch.float64, torch.float32)
 INF = float("inf")
 

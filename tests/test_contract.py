@@ -8,6 +8,7 @@ from problems import DTYPES, INF, LARGE, METHOD_NAMES, TOLERANCES, Problem, larg
 from torch import Tensor
 
 import ksubset
+from ksubset.kernels import METHODS
 
 
 class Report:
@@ -77,7 +78,7 @@ def test_against_the_log_space_dp(
     check_all(list(large(n)), method, dtype, device)
 
 
-@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("method", METHODS)
 def test_the_bounds_would_notice_a_wrong_method(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

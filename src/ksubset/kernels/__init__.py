@@ -21,6 +21,7 @@ from ksubset.kernels import coins as _coins
 from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
+from ksubset.kernels.device import device_kernels
 
 __all__ = [
     "METHODS",
@@ -80,27 +81,39 @@ def _moments(method: str, logits: Tensor) -> Method:
 
 def tilt(logits: Tensor, k: Tensor) -> Tensor:
     """The tilted logits, (rows, n)."""
+    if compiled := device_kernels(logits, "auto"):
+        return compiled.tilt(logits, k)
     return _coins.tilt(logits, k)[0]
 
 
 def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
     tilted coins (rows,) and the tilt's shift (rows,)."""
-    tilted, shift = _coins.tilt(logits, k)
-    tossed = Coins.from_tilted(tilted, k)
-    log_mass, rarer = _moments(method, logits).infer(tossed)
+    if compiled := device_kernels(logits, method):
+        marginals, _, tilted, log_mass, shift = compiled.infer(logits, k)
+        tossed = Coins.from_tilted(tilted, k)
+    else:
+        tilted, shift = _coins.tilt(logits, k)
+        tossed = Coins.from_tilted(tilted, k)
+        log_mass, rarer = _moments(method, logits).infer(tossed)
+        marginals = tossed.heads(rarer)
     log_partition = _coins.log_partition(logits, tossed, shift, log_mass)
-    return log_partition, tossed.heads(rarer), tilted, log_mass, shift
+    return log_partition, marginals, tilted, log_mass, shift
 
 
 def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
     """Entropy (rows,) and tilted logits (rows, n)."""
+    if compiled := device_kernels(logits, method):
+        _, rarer, tilted, log_mass, _ = compiled.infer(logits, k)
+        return Coins.from_tilted(tilted, k).entropy(log_mass, rarer), tilted
     tilted = tilt(logits, k)
     return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
 
 
 def covariance_product(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
     """Cov v, (rows, n)."""
+    if compiled := device_kernels(tilted, method):
+        return compiled.covariance_product(tilted, k, v)
     return _moments(method, tilted).covariance_product(Coins.from_tilted(tilted, k), v)
 
 
@@ -114,6 +127,8 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
 
     A sample is a function of its own seed, row and k: not of the batch it stands in.
     """
+    if compiled := device_kernels(logits, method):
+        return compiled.sample(logits, k, seeds)
     tilted = tilt(logits, k)
     name = for_samples(seeds.shape[0], *logits.shape) if method == "auto" else method
     with torch.no_grad():

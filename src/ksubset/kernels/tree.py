@@ -24,7 +24,11 @@ def _convolve(a: Tensor, b: Tensor) -> Tensor:
     """Products of polynomials along the last axis."""
     length = a.shape[-1] + b.shape[-1] - 1
     if min(a.shape[-1], b.shape[-1]) > _DIRECT:
-        return torch.fft.irfft(torch.fft.rfft(a, length) * torch.fft.rfft(b, length), length)
+        # Its rounding is relative to the largest coefficient, at every level: float64 where the
+        # device has it.
+        wide = a.dtype if a.device.type == "mps" else torch.float64
+        transforms = torch.fft.rfft(a.to(wide), length) * torch.fft.rfft(b.to(wide), length)
+        return torch.fft.irfft(transforms, length).to(a.dtype)
     if a.shape[-1] > b.shape[-1]:
         a, b = b, a
     product = b.new_zeros(*b.shape[:-1], length)

@@ -1,0 +1,1 @@
+"""Kernels for CUDA devices, in Triton; imported only where it is needed."""

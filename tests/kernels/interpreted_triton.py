@@ -1,0 +1,66 @@
+"""Run by test_triton.py with TRITON_INTERPRET=1."""
+
+from __future__ import annotations
+
+import torch
+from problems import INF, TOLERANCES, small
+from test_exactness import FALSE_ALARM, p_value
+from torch import Tensor
+
+from ksubset.kernels.coins import Coins
+from ksubset.kernels.cuda import rows
+
+TOLERANCE = TOLERANCES[torch.float32]
+
+
+def check_moments() -> None:
+    torch.empty_like = lambda x, **_: torch.full_like(x, torch.nan)  # type: ignore[assignment]
+    names = ("scale 1.0", "scale 30.0, -60", "ties", "forbidden", "forced", "both", "equal")
+    for n in (1, 3, 8):
+        problems = [
+            p for p in small() if len(p.logits) == n and p.name.endswith(names) and p.k % 2 != n % 3
+        ]
+        logits = torch.stack([p.logits for p in problems]).float()
+        k = torch.tensor([p.k for p in problems])
+        marginals, rarer, tilted, log_mass, _ = rows.infer(logits, k)
+        entropy = Coins.from_tilted(tilted, k).entropy(log_mass, rarer)
+        for j in range(2):
+            v = torch.stack([p.vectors[j] for p in problems]).float()
+            product = rows.covariance_product(rows.tilt(logits, k), k, v)
+            for i, p in enumerate(problems):
+                first, second = TOLERANCE.covariance
+                spread = (p.vectors[j] - p.vectors[j].mean()).abs().max()
+                bound = first * p.products[j].abs().max() + second * spread
+                assert (product[i] - p.products[j]).abs().max() <= bound, p.name
+        for i, p in enumerate(problems):
+            assert (marginals[i] - p.marginals).abs().max() <= TOLERANCE.marginals, p.name
+            assert abs(entropy[i] - p.entropy) <= TOLERANCE.scalar * (1 + p.entropy), p.name
+
+
+def check_samples() -> None:
+    """Few draws: the interpreter takes milliseconds for each. On CUDA there are millions."""
+    logits = torch.tensor([[0.5, -1.0, 1.5, -INF], [2.0, -1.0, INF, 0.0]])
+    k = torch.tensor([1, 2])
+    for rounds, draws in ((1024, 300), (0, 60)):  # by rejection, and by the fallback alone
+        seeds = torch.randint(1 << 60, (draws, 2), generator=torch.Generator().manual_seed(1))
+        z, _ = rows.sample(logits, k, seeds, rounds)
+        for row in range(2):
+            assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
+
+
+def check_bad_rows() -> None:
+    logits = torch.zeros(3, 5)
+    logits[0, 1] = torch.nan
+    k = torch.tensor([2, 6, 2])
+    z, _ = rows.sample(logits, k, torch.arange(3).unsqueeze(0))
+    mu = rows.infer(logits, k)[0]
+    for value in (z[0], mu):
+        assert value[:2].isnan().all()
+        assert abs(value[2].sum() - 2) < 1e-5
+
+
+if __name__ == "__main__":
+    check_samples()
+    check_bad_rows()
+    check_moments()
+    print("all right")
