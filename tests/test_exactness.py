@@ -216,5 +216,17 @@ def test_uniforms_are_uniform() -> None:
     cells = torch.bincount((u.flatten() * 1000).long(), minlength=1000).double()
     statistic = ((cells - count / 1000) ** 2 / (count / 1000)).sum()
     assert torch.special.gammaincc(torch.tensor(999 / 2.0).double(), statistic / 2) > FALSE_ALARM
-    single = random.uniform(random.keys(torch.arange(1000)), 0, 1000, torch.float32)
+    single = random.uniform(random.keys(torch.arange(4000)), 0, 1000, torch.float32)
     assert single.max() < 1
+    # Small values have digits of their own: 2^-24 is not the least step.
+    assert 0 < single.min() < 1e-5
+    assert len((single[single < 2**-12] * 2**24 % 1).unique()) > 100
+
+
+def test_items_without_a_chance_are_not_chosen() -> None:
+    """20,000 items of probability 1e-22 beside a thousand ordinary ones, in float32."""
+    logits = torch.full((20_000,), -50.0)
+    logits[::20] = 0
+    z = ksubset.sample(logits, 10, (300,), method="spectral")
+    assert (z.sum(-1) == 10).all()
+    assert not z[:, logits < 0].any()

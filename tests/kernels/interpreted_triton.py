@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 from problems import INF, TOLERANCES, small
 from test_exactness import FALSE_ALARM, p_value
-from torch import Tensor
 
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.cuda import rows

@@ -41,6 +41,7 @@ def uniform(keys: Tensor, start: int, width: int, dtype: torch.dtype) -> Tensor:
     """(..., width) uniforms in [0, 1): those numbered start ... start + width - 1 of each key."""
     counters = torch.arange(start, start + width, device=keys.device)
     bits = _mix(keys.unsqueeze(-1) + counters * _GOLDEN)
-    # As many bits as the mantissa holds, so that no value rounds up to 1.
-    digits = 53 if dtype == torch.float64 else 24
-    return _shifted(bits, 64 - digits).to(dtype) * 2.0**-digits
+    # 63 bits, so that small values keep their relative precision: with the 24 of a float32
+    # mantissa, an item of probability 1e-20 would be chosen once in 2^24 tosses. Rounding may
+    # reach 1, which even a certain item (p = 1) must exceed.
+    return (_shifted(bits, 1).to(dtype) * 2.0**-63).clamp_max(1 - torch.finfo(dtype).eps / 2)

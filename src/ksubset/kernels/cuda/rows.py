@@ -19,7 +19,6 @@ MAX_ITEMS = 8192
 _STEPS = tl.constexpr(64)  # of the tilt
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
-_NAN = tl.constexpr(float("nan"))
 # As in spectral.PRECISIONS
 _BASE, _SLOPE, _DECAY = tl.constexpr(13.0), tl.constexpr(8.5), tl.constexpr(19.0)
 
@@ -113,7 +112,7 @@ def _tilt(theta, k, inside):
     t = row + second
     always = forced.to(tl.float32) + free.to(tl.float32) * all_free > 0
     t = tl.where(always, _INF, t)
-    t = tl.where(inside.to(tl.float32) * (1 - valid) > 0, _NAN, t)
+    t = tl.where(inside.to(tl.float32) * (1 - valid) > 0, float("nan"), t)
     return t, first, second
 
 
@@ -268,7 +267,7 @@ def _moments(t, k, v, inside):
         following = _sine(_PI * tl.minimum(node / number, 0.5))
         decay = 2 * variance * following * following
         active = tl.where(node <= (number - 1) * 0.5, decay, _DECAY) < _DECAY
-    total = tl.where(bad > 0, _NAN, total)
+    total = tl.where(bad > 0, float("nan"), total)
     correction = correction / total
     product = (across - correction * mean) / total + v * (within / total)
     return up, x, pq, tl.log(total / number), correction, product
@@ -284,7 +283,7 @@ def _infer_kernel(
     k = tl.load(counts + row)
     theta = tl.load(logits + row * n + at, inside, -_INF)
     t, first, second = _tilt(theta, k, inside)
-    up, x, pq, mass, correction, _ = _moments(t, k, tl.zeros_like(t), inside)
+    up, x, pq, mass, correction, _product = _moments(t, k, tl.zeros_like(t), inside)
     y = x + tl.where(up, -pq, pq) * correction
     y = tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
     tl.store(tilted + row * n + at, t, inside)
@@ -301,7 +300,7 @@ def _covariance_kernel(tilted, counts, vectors, product, n, BLOCK: tl.constexpr)
     inside = at < n
     t = tl.load(tilted + row * n + at, inside, -_INF)
     v = tl.load(vectors + row * n + at, inside, 0.0)
-    _, _, pq, _, _, cov = _moments(t, tl.load(counts + row), v, inside)
+    _up, _x, pq, _mass, _correction, cov = _moments(t, tl.load(counts + row), v, inside)
     tl.store(product + row * n + at, pq * cov, inside)
 
 
@@ -379,7 +378,7 @@ def _sample_kernel(
     inside = at < n
     k = tl.load(counts + row)
     theta = tl.load(logits + row * n + at, inside, -_INF)
-    t, first, second = _tilt(theta, k, inside)
+    t, _first, _second = _tilt(theta, k, inside)
     tl.store(tilted + row * n + at, t, inside)
     p = tl.where(inside, 1 / (1 + tl.exp(-t)), 0.0)
     bad = tl.max(((t != t) & inside).to(tl.int32), 0)
@@ -392,10 +391,11 @@ def _sample_kernel(
         running = (found == 0) & (turn < ROUNDS)
         while running:
             u0, u1, u2, u3 = tl.rand4x(key, turn * BLOCK + at)
-            z0 = (u0 < p).to(tl.float32)
-            z1 = (u1 < p).to(tl.float32)
-            z2 = (u2 < p).to(tl.float32)
-            z3 = (u3 < p).to(tl.float32)
+            # A uniform of 0, one in 2^31, would choose items that have next to no chance.
+            z0 = (tl.maximum(u0, 2.3e-10) < p).to(tl.float32)
+            z1 = (tl.maximum(u1, 2.3e-10) < p).to(tl.float32)
+            z2 = (tl.maximum(u2, 2.3e-10) < p).to(tl.float32)
+            z3 = (tl.maximum(u3, 2.3e-10) < p).to(tl.float32)
             n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
             z = tl.where(n2 == wanted, z2, z3)
             z = tl.where(n1 == wanted, z1, z)
@@ -404,12 +404,12 @@ def _sample_kernel(
             found = tl.where(hit, 1, 0)
             turn += 1
             running = (found == 0) & (turn < ROUNDS)
-        z = tl.where(bad > 0, _NAN, z)
+        z = tl.where(bad > 0, float("nan"), z)
         place = drawn + (s * rows + row) * n
         tl.store(place + at, z, inside)
         if found == 0:
             tl.debug_barrier()
-            up, x, pq, skew = _coins(t, inside)
+            _up, _x, pq, _skew = _coins(t, inside)
             variance, free_count, forced = tl.reduce(
                 (
                     pq,
