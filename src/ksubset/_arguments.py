@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
@@ -78,6 +79,8 @@ def problem(
     """
     check_logits(names.logits, logits)
     n = logits.shape[-1]
+    if _is_simple(logits, k, mask, more):
+        return _simple_problem(logits, k, names, validate_args)
     counts = _counts(k, n, logits, names.k)
     shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: counts.shape}
     if mask is not None:
@@ -103,6 +106,35 @@ def problem(
     if reads_values(logits) if validate_args is None else validate_args:
         check_values(result, names)
     return result
+
+
+def _is_simple(logits: Tensor, k: Any, mask: Any, more: Any) -> bool:
+    return (
+        type(k) is int
+        and mask is None
+        and not more
+        and logits.dtype in (torch.float32, torch.float64)
+        and values_can_be_read()
+    )
+
+
+def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | None) -> Problem:
+    """The same without broadcasting: on a GPU, every small operation saved counts."""
+    n, batch_shape = logits.shape[-1], logits.shape[:-1]
+    if not 0 <= k <= n:
+        raise ValueError(f"{names.k} must be between 0 and the number of items n = {n}, got {k}")
+    rows = math.prod(batch_shape)
+    flat = logits if logits.dim() == 2 else logits.reshape(rows, n)
+    result = Problem(flat, _repeated(k, rows, logits.device), batch_shape, logits.dtype)
+    if reads_values(logits) if validate_args is None else validate_args:
+        check_values(result, names)
+    return result
+
+
+@lru_cache(maxsize=256)
+def _repeated(k: int, rows: int, device: torch.device) -> Tensor:
+    """A constant vector of counts; never written to, so that one serves all calls."""
+    return torch.full((rows,), k, dtype=torch.int64, device=device)
 
 
 def check_logits(name: str, logits: Any) -> None:

@@ -60,6 +60,23 @@ def _fold(batch: int, dims: _Axes, args: tuple[Any, ...], axes: _Axes) -> list[A
     return folded
 
 
+_PLAIN = (Tensor, torch.nn.Parameter)
+
+
+def _plain_eager(args: tuple[Any, ...]) -> bool:
+    """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
+    has to see the operator."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+    ) and not any(
+        isinstance(argument, Tensor)
+        and (type(argument) not in _PLAIN or torch._C._functorch.is_legacy_batchedtensor(argument))
+        for argument in args
+    )
+
+
 def _for_nested_levels(rule: Callable[..., Any]) -> Callable[..., Any]:
     """Forward mode is off while a jvp runs, at all levels; those below need it (and this one
     must not see its own tangents: :func:`_primals`)."""
@@ -110,6 +127,13 @@ def _register(
 
     _LIBRARY.impl(name, differentiable, "Autograd")
 
+    # In plain eager mode nothing stands between the function and its kernel: the dispatcher,
+    # passed twice, costs as much as a small kernel itself.
+    direct: Any = type(function.__name__, (function,), {"forward": staticmethod(function.kernel)})
+
+    def call(*args: Any) -> Any:
+        return direct.apply(*args) if _plain_eager(args) else operator(*args)
+
     def vmap(info: Any, in_dims: _Axes, *args: Any) -> tuple[Any, Any]:
         batch = info.batch_size
         result = operator(*_fold(batch, in_dims, args, rows_in))
@@ -122,7 +146,7 @@ def _register(
         return (parts[0], rows_out[0]) if isinstance(result, Tensor) else (parts, rows_out)
 
     torch.library.register_vmap(f"ksubset::{name}", vmap, lib=_LIBRARY)
-    return operator
+    return call
 
 
 def _save(ctx: Any, *tensors: Tensor) -> None:
@@ -316,7 +340,8 @@ class _Sample(_SingleLevelFunction):
         grad = for_tilted
         if for_samples is not None:
             # One product serves all samples of a row: it is linear.
-            product = covariance_product(tilted, k, for_samples.sum(0), ctx.method)
+            total = for_samples[0] if len(for_samples) == 1 else for_samples.sum(0)
+            product = covariance_product(tilted, k, total, ctx.method)
             grad = _add(grad, product)
         return grad, None, None, None
 

@@ -34,7 +34,8 @@ def _mix(x: Tensor) -> Tensor:
 
 def keys(seeds: Tensor, purpose: int = 0) -> Tensor:
     """Well mixed 64-bit keys from seeds; different purposes give unrelated keys."""
-    return _mix(_mix(seeds) + _signed(purpose * 0x9E3779B97F4A7C15 % (1 << 64)))
+    # Zero is a fixed point of the mixing, so that neither seed nor purpose may be added as it is.
+    return _mix(_mix(seeds + _GOLDEN) + _signed((purpose + 1) * 0xD1B54A32D192ED03 % (1 << 64)))
 
 
 def uniform(keys: Tensor, start: int, width: int, dtype: torch.dtype) -> Tensor:

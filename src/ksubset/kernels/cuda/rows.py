@@ -430,7 +430,13 @@ def _sample_kernel(
 
 def _launch(n: int) -> dict[str, int]:
     block = triton.next_power_of_2(n)
-    return {"BLOCK": block, "num_warps": min(16, max(1, block // 256))}
+    return {
+        "BLOCK": block,
+        "num_warps": min(16, max(1, block // 256)),
+        # Fused multiply-adds spoil the centring of vectors with a large mean: measured at 1e-5 of
+        # the product, where 2e-7 is right.
+        "enable_fp_fusion": False,
+    }
 
 
 def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
