@@ -12,6 +12,9 @@ demo: $(READY)
 test: lint
 	$(BIN)/python -m pytest
 
+bench: $(READY)
+	$(BIN)/python benchmarks/run.py --device cpu --threads 1
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .

@@ -428,11 +428,15 @@ def _sample_kernel(
             )  # fmt: skip
 
 
-def _launch(n: int) -> dict[str, int]:
+def _launch(rows: int, n: int, items_per_warp: int = 256) -> dict[str, int]:
+    """Measured on an H200: few rows leave the chip room for more warps each, and many rows want
+    them narrow. docs/decisions.md has the figures."""
     block = triton.next_power_of_2(n)
+    if rows < 512:
+        items_per_warp = 128
     return {
         "BLOCK": block,
-        "num_warps": min(16, max(1, block // 256)),
+        "num_warps": min(8, max(1, block // items_per_warp)),
         # Fused multiply-adds spoil the centring of vectors with a large mean: measured at 1e-5 of
         # the product, where 2e-7 is right.
         "enable_fp_fusion": False,
@@ -448,7 +452,7 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Te
     shifts = logits.new_empty(rows, dtype=torch.float64)
     if rows:
         _infer_kernel[(rows,)](
-            logits, k, marginals, rarer, tilted, log_mass, shifts, n, **_launch(n)
+            logits, k, marginals, rarer, tilted, log_mass, shifts, n, **_launch(rows, n)
         )
     return marginals, rarer, tilted, log_mass, shifts
 
@@ -460,7 +464,7 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     tilted = torch.empty_like(logits)
     shifts = logits.new_empty(rows, dtype=torch.float64)
     if rows:
-        _tilt_kernel[(rows,)](logits, k, tilted, shifts, n, **_launch(n))
+        _tilt_kernel[(rows,)](logits, k, tilted, shifts, n, **_launch(rows, n))
     return tilted
 
 
@@ -470,7 +474,7 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     rows, n = tilted.shape
     product = torch.empty_like(tilted)
     if rows:
-        _covariance_kernel[(rows,)](tilted, k, v, product, n, **_launch(n))
+        _covariance_kernel[(rows,)](tilted, k, v, product, n, **_launch(rows, n, 512))
     return product
 
 
@@ -484,6 +488,6 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     if rows:
         _sample_kernel[(rows,)](
             logits, k, seeds, drawn, tilted, n, rows, samples,
-            **_launch(n), ROUNDS=rounds, NODES=min(512, max(16, triton.next_power_of_2(n))),
+            **_launch(rows, n), ROUNDS=rounds, NODES=min(512, max(16, triton.next_power_of_2(n))),
         )  # fmt: skip
     return drawn, tilted
