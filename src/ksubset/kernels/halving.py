@@ -22,8 +22,9 @@ from ksubset.kernels.spectral import Precision
 _MOST_TRIES = 64
 _FALLBACK = 1  # purpose of its random keys
 
-# Wider than for moments: P_B must be right also some five deviations from its mean, so that
-# what lies further out, and is rejected, has less than rounding's share of the law.
+# Wider than for moments: P_B must be right also far from its mean, for what lies further out is
+# rejected. Given S = k, B's count has at most 0.71 of its own deviation, so that 4.5 (6.5 in
+# float64) of those leave out less than rounding's share of the law.
 _PRECISIONS = {
     torch.float32: Precision(base=16, slope=9, decay=19, most=26),
     torch.float64: Precision(base=26, slope=13, decay=41, most=52),

@@ -1,6 +1,6 @@
 """The spectral method: the k-subset law as a complex mixture of independent coins.
 
-With half-angle h = omega/2, C = cos h, S = sin h, skew = p - q and D = C^2 + skew^2 S^2, a
+With half-angle h = omega/2, C = cos h, S = sin h (not the number of heads, here), skew = p - q and D = C^2 + skew^2 S^2, a
 coin's factor of the characteristic function is e^{ih} (C + i skew S), and under the mixture
 component of that node it falls heads with the complex "probability" r, where
 
