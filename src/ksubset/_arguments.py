@@ -115,6 +115,8 @@ def _is_simple(logits: Tensor, k: Any, mask: Any, more: Any) -> bool:
         and not more
         and logits.dtype in (torch.float32, torch.float64)
         and values_can_be_read()
+        # What is made during a capture belongs to the graph, and must not be kept.
+        and not (logits.is_cuda and torch.cuda.is_current_stream_capturing())
     )
 
 
@@ -133,8 +135,13 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
 
 @lru_cache(maxsize=256)
 def _repeated(k: int, rows: int, device: torch.device) -> Tensor:
-    """A constant vector of counts; never written to, so that one serves all calls."""
-    return torch.full((rows,), k, dtype=torch.int64, device=device)
+    """A constant vector of counts; never written to, so that one serves all calls, in whatever
+    mode and on whatever stream they come."""
+    with torch.inference_mode(False):
+        counts = torch.full((rows,), k, dtype=torch.int64, device=device)
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+    return counts
 
 
 def check_logits(name: str, logits: Any) -> None:
@@ -185,8 +192,12 @@ def reads_values(tensor: Tensor) -> bool:
 
 
 def values_can_be_read() -> bool:
-    """Not while compiling or inside a torch.func transform."""
-    return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
+    """Not while compiling, inside a torch.func transform or under a dispatch mode (fake tensors)."""
+    return not (
+        torch.compiler.is_compiling()
+        or torch._C._are_functorch_transforms_active()
+        or torch._C._len_torch_dispatch_stack()
+    )
 
 
 def check_values(checked: Problem, names: Names = _NAMES) -> None:

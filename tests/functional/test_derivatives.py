@@ -117,6 +117,17 @@ def test_overflowing_logits_have_values() -> None:
     assert not ksubset.log_prob_exactly_k(torch.tensor([1.7e38, 1.7e38, 1.7e38, 0.0]), 3).isnan()
 
 
+def test_a_call_in_inference_mode_leaves_no_trace() -> None:
+    x = torch.randn(3, 17, requires_grad=True)
+    with torch.inference_mode():
+        ksubset.simple(x, 4)
+    ksubset.simple(x, 4).sum().backward()
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = ksubset.marginals(mode.from_tensor(torch.randn(5, 19)), 4)
+    assert fake.shape == (5, 19)
+    assert ksubset.marginals(torch.randn(5, 19), 4).sum(-1).allclose(torch.tensor(4.0))
+
+
 def test_vmap_over_an_empty_axis() -> None:
     assert vmap(marginals)(torch.zeros(0, 6)).shape == (0, 6)
     assert vmap(lambda x: ksubset.KSubset(2, logits=x).entropy())(torch.zeros(4, 6)).shape == (4,)

@@ -26,6 +26,7 @@ from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
 
 from ksubset import kernels
+from ksubset._arguments import values_can_be_read
 
 __all__ = [
     "covariance_product",
@@ -66,11 +67,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 def _plain_eager(args: tuple[Any, ...]) -> bool:
     """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
     has to see the operator."""
-    return not (
-        torch.compiler.is_compiling()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._len_torch_dispatch_stack()
-    ) and not any(
+    return values_can_be_read() and not any(
         isinstance(argument, Tensor)
         and (type(argument) not in _PLAIN or torch._C._functorch.is_legacy_batchedtensor(argument))
         for argument in args

@@ -1,8 +1,8 @@
 """The spectral method: the k-subset law as a complex mixture of independent coins.
 
-With half-angle h = omega/2, C = cos h, S = sin h (not the number of heads, here), skew = p - q and D = C^2 + skew^2 S^2, a
-coin's factor of the characteristic function is e^{ih} (C + i skew S), and under the mixture
-component of that node it falls heads with the complex "probability" r, where
+With half-angle h = omega/2, C = cos h, S = sin h (not the number of heads, here), skew = p - q
+and D = C^2 + skew^2 S^2, a coin's factor of the characteristic function is e^{ih} (C + i skew S),
+and under the mixture component of that node it falls heads with the complex "probability" r, where
 
     r - p        = (2 p q S / D) (skew S + i C)
     r (1 - r)    = p q (C - i skew S)^2 / D^2
