@@ -192,7 +192,7 @@ def reads_values(tensor: Tensor) -> bool:
 
 
 def values_can_be_read() -> bool:
-    """Not while compiling, inside a torch.func transform or under a dispatch mode (fake tensors)."""
+    """Not while compiling, in a torch.func transform or under a dispatch mode (fake tensors)."""
     return not (
         torch.compiler.is_compiling()
         or torch._C._are_functorch_transforms_active()
