@@ -110,11 +110,14 @@ def test_a_reversed_sample_fails(method: str) -> None:
 def test_halving_falls_back_to_an_exact_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
     """With one try only, about a third of all tosses end in the fallback."""
     fallbacks = []
-    draw = halving._draw_by_tree
+    by_tree = halving._by_tree
+
+    def counted(t: Tensor, k: Tensor, seeds: Tensor) -> Tensor:
+        fallbacks.append(len(t))
+        return by_tree(t, k, seeds)
+
     monkeypatch.setattr(halving, "_MOST_TRIES", 1)
-    monkeypatch.setattr(
-        halving, "_draw_by_tree", lambda *args: (fallbacks.append(int(args[-1].sum())), draw(*args))
-    )
+    monkeypatch.setattr(halving, "_by_tree", counted)
     logits = logits_for(9, 1.0)
     z = ksubset.sample(logits, 4, (DRAWS // 2,), method="spectral")
     assert sum(fallbacks) > DRAWS // 20

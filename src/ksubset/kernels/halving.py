@@ -77,10 +77,15 @@ def sample(coins: Coins, seeds: Tensor) -> Tensor:
         start += _MOST_TRIES * (half.shape[-1] + 1)
         k = k - heads.sum(-1)
         if not bool(accepted.all()):
-            _draw_by_tree(drawn, t, columns, half, half_columns, k, heads, seeds, ~accepted)
-            t = t.masked_fill(~accepted.unsqueeze(-1), -torch.inf)
-            columns = columns.masked_fill(~accepted.unsqueeze(-1), n)
-            k = k.masked_fill(~accepted, 0)
+            left = ~accepted
+            whole = torch.cat([t, half], -1)[left]
+            places = torch.cat([columns, half_columns], -1)[left]
+            count = (k + heads.sum(-1))[left]
+            drawn[left] = drawn[left].scatter(1, places, _by_tree(whole, count, seeds[left]))
+            # Nothing is left of these rows.
+            t = t.masked_fill(left.unsqueeze(-1), -torch.inf)
+            columns = columns.masked_fill(left.unsqueeze(-1), n)
+            k = k.masked_fill(left, 0)
         t, _ = tilt(t, k)
     drawn.scatter_(1, columns, t > 0)
     z = drawn[:, :n].to(t.dtype).masked_fill(bad.unsqueeze(-1), torch.nan)
@@ -128,21 +133,7 @@ def _toss(half: Tensor, rest: Tensor, k: Tensor, keys: Tensor, start: int) -> tu
     return heads, accepted
 
 
-def _draw_by_tree(
-    drawn: Tensor,
-    t: Tensor,
-    columns: Tensor,
-    half: Tensor,
-    half_columns: Tensor,
-    k: Tensor,
-    heads: Tensor,
-    seeds: Tensor,
-    left: Tensor,
-) -> None:
-    """Draw the whole remaining problem of the rows ``left`` in place."""
-    whole = torch.cat([t, half], -1)[left]
-    where = torch.cat([columns, half_columns], -1)[left]
-    count = (k + heads.sum(-1))[left]
-    fresh = random.keys(seeds[left], _FALLBACK).unsqueeze(0)
-    z = tree.sample(Coins.from_tilted(whole, count), fresh)[0]
-    drawn[left] = drawn[left].scatter(1, where, z > 0)
+def _by_tree(t: Tensor, k: Tensor, seeds: Tensor) -> Tensor:
+    """Heads of whole rows, with random numbers that no toss has used."""
+    keys = random.keys(seeds, _FALLBACK).unsqueeze(0)
+    return tree.sample(Coins.from_tilted(t, k), keys)[0] > 0
