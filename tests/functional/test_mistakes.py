@@ -75,6 +75,15 @@ def test_float32_does_not_underflow(method: str) -> None:
     assert abs(float(value) - truth) < 5e-6 * (1 + abs(truth))
 
 
+def test_no_softplus_that_turns_linear() -> None:
+    """torch's softplus drops exp(-20) = 2e-9 beyond its threshold of 20."""
+    row = [36.600693933096025, -119.7398016763637, -14.45638248349514, -20.347326545927626]
+    logits = torch.tensor([*row, -19.30735596626422], dtype=torch.float64)
+    truth = oracle.log_partition(logits, 4) - torch.logaddexp(logits, torch.zeros(5)).sum()
+    value = ksubset.log_prob_exactly_k(logits, 4)
+    torch.testing.assert_close(value, truth, rtol=1e-12, atol=1e-12)
+
+
 def test_ties_do_not_select_more_than_k() -> None:
     tied = torch.zeros(4, 9)
     assert (ksubset.mode(tied, 3).sum(-1) == 3).all()

@@ -14,8 +14,8 @@ _DP_ITEMS, _DP_ROWS = 32, 1000
 
 
 def for_moments(rows: int, n: int) -> str:
-    """Marginals, entropy, covariance products and third cumulants: never slower by more than a
-    fifth than the best of the others, and up to thirty times faster."""
+    """Marginals, entropy, covariance products and third cumulants. At the measured shapes at
+    most 1.5 times the best of the others (many rows, small k), and up to seventeen times less."""
     return "spectral"
 
 
