@@ -90,22 +90,21 @@ def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tenso
     """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
     tilted coins (rows,) and the tilt's shift (rows,)."""
     if compiled := device_kernels(logits, method):
-        marginals, _, tilted, log_mass, shift = compiled.infer(logits, k)
-        tossed = Coins.from_tilted(tilted, k)
-    else:
-        tilted, shift = _coins.tilt(logits, k)
-        tossed = Coins.from_tilted(tilted, k)
-        log_mass, rarer = _moments(method, logits).infer(tossed)
-        marginals = tossed.heads(rarer)
+        marginals, tilted, scalars = compiled.infer(logits, k)
+        narrow = scalars.to(logits.dtype)
+        return narrow[:, 0], marginals, tilted, narrow[:, 2], scalars[:, 3]
+    tilted, shift = _coins.tilt(logits, k)
+    tossed = Coins.from_tilted(tilted, k)
+    log_mass, rarer = _moments(method, logits).infer(tossed)
     log_partition = _coins.log_partition(logits, tossed, shift, log_mass)
-    return log_partition, marginals, tilted, log_mass, shift
+    return log_partition, tossed.heads(rarer), tilted, log_mass, shift
 
 
 def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
     """Entropy (rows,) and tilted logits (rows, n)."""
     if compiled := device_kernels(logits, method):
-        _, rarer, tilted, log_mass, _ = compiled.infer(logits, k)
-        return Coins.from_tilted(tilted, k).entropy(log_mass, rarer), tilted
+        _, tilted, scalars = compiled.infer(logits, k)
+        return scalars[:, 1].to(logits.dtype), tilted
     tilted = tilt(logits, k)
     return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
 

@@ -15,10 +15,12 @@ from torch import Tensor
 
 def device_kernels(logits: Tensor, method: str) -> Any:
     """A module with ``tilt``, ``infer``, ``covariance_product`` and ``sample`` on rows, or None."""
-    if method != "auto" or not logits.is_cuda or logits.dtype != torch.float32:
+    if method != "auto":
         return None
-    rows = _triton_rows()
-    return rows if rows is not None and logits.shape[-1] <= rows.MAX_ITEMS else None
+    if logits.is_cuda:
+        rows = _triton_rows() if logits.dtype == torch.float32 else None
+        return rows if rows is not None and logits.shape[-1] <= rows.MAX_ITEMS else None
+    return _numba_rows() if logits.device.type == "cpu" else None
 
 
 @cache
@@ -28,3 +30,10 @@ def _triton_rows() -> Any:
     except ImportError:  # torch without Triton
         return None
     return rows
+
+
+@cache
+def _numba_rows() -> Any:
+    from ksubset.kernels import cpu
+
+    return cpu

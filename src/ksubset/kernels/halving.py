@@ -26,8 +26,8 @@ _FALLBACK = 1  # purpose of its random keys
 # rejected. Given S = k, B's count has at most 0.71 of its own deviation, so that 4.5 (6.5 in
 # float64) of those leave out less than rounding's share of the law.
 _PRECISIONS = {
-    torch.float32: Precision(base=16, slope=9, decay=19, most=26),
-    torch.float64: Precision(base=26, slope=13, decay=41, most=52),
+    torch.float32: Precision(tail=40, decay=19, most=24),
+    torch.float64: Precision(tail=85, decay=41, most=50),
 }
 
 

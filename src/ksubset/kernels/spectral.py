@@ -30,18 +30,23 @@ _BLOCK = 1 << 17
 
 @dataclass(frozen=True)
 class Precision:
-    """How many nodes a floating point type needs: N = base + slope * deviation of S, and no
-    node where the characteristic function is below exp(-decay)."""
+    """How many nodes a floating point type needs: N so large that S is further than that from
+    its mean with probability exp(-tail) at most, and no node where the characteristic function is
+    below exp(-decay)."""
 
-    base: float
-    slope: float
+    tail: float
     decay: float
     most: int  # nodes ever used, for when the device may not be asked
 
+    def number(self, variance: Tensor) -> Tensor:
+        """N by Bernstein's inequality."""
+        third = self.tail / 3
+        return third + torch.sqrt(third**2 + 2 * self.tail * variance)
+
 
 PRECISIONS = {
-    torch.float32: Precision(base=13, slope=8.5, decay=19, most=24),
-    torch.float64: Precision(base=21, slope=9.5, decay=41, most=40),
+    torch.float32: Precision(tail=18, decay=19, most=15),
+    torch.float64: Precision(tail=39, decay=41, most=30),
 }
 
 
@@ -75,9 +80,8 @@ class Mixture:
 
 def _nodes(coins: Coins, precision: Precision) -> tuple[Tensor, Tensor, Tensor]:
     """Integer nodes (rows, V) as floats, their number N (rows, 1), and which of them count."""
-    deviation = coins.variance.sqrt()
-    free = coins.t.isfinite().sum(-1).to(deviation.dtype)
-    number = torch.minimum(free + 1, precision.base + precision.slope * deviation)
+    free = coins.t.isfinite().sum(-1).to(coins.variance.dtype)
+    number = torch.minimum(free + 1, precision.number(coins.variance))
     number = 2 * torch.ceil((number - 1) / 2) + 1  # odd: at omega = pi a fair coin has D = 0
     most = precision.most
     nodes = torch.arange(most, device=number.device, dtype=number.dtype)

@@ -20,7 +20,7 @@ _STEPS = tl.constexpr(64)  # of the tilt
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
 # As in spectral.PRECISIONS
-_BASE, _SLOPE, _DECAY = tl.constexpr(13.0), tl.constexpr(8.5), tl.constexpr(19.0)
+_TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
 
 
 @triton.jit
@@ -208,22 +208,19 @@ def _moments(t, k, v, inside):
     variance, weighted, free_count = tl.reduce(
         (pq, tl.where(alive, v * pq, 0.0), free.to(tl.float32)), 0, _add3
     )
-    bad, ups, recentred = tl.reduce(
-        (
-            ((t != t) & inside).to(tl.float32),
-            (up & inside).to(tl.float32),
-            tl.where(alive, (v - weighted / tl.maximum(variance, 1e-37)) * pq, 0.0),
-        ),
-        0,
-        _add3,
-    )
-    # Twice, to take out what rounding left of a mean far larger than the spread.
+    # Twice, to take out what rounding left of a mean far larger than the spread. Both steps must
+    # see the same v - mean: written twice, one may be fused into a multiply-add.
     floor = tl.maximum(variance, 1e-37)
-    v = tl.where(alive, (v - weighted / floor) - recentred / floor, 0.0)
+    v = tl.where(alive, v - weighted / floor, 0.0)
+    bad, ups, recentred = tl.reduce(
+        (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32), v * pq), 0, _add3
+    )
+    v = tl.where(alive, v - recentred / floor, 0.0)
     # Heads beyond those of the coins that likely show them: the product below is that of the
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
     k = k.to(tl.float32) - ups
-    number = tl.minimum(free_count + 1, _BASE + _SLOPE * tl.sqrt(variance))
+    number = _TAIL / 3 + tl.sqrt(_TAIL * _TAIL / 9 + 2 * _TAIL * variance)
+    number = tl.minimum(free_count + 1, number)
     number = 2 * tl.ceil((number - 1) * 0.5) + 1
     signed = tl.where(up, -x, x)
     weight = pq * v
@@ -274,9 +271,7 @@ def _moments(t, k, v, inside):
 
 
 @triton.jit
-def _infer_kernel(
-    logits, counts, marginals, rarer, tilted, log_mass, shifts, n, BLOCK: tl.constexpr
-):
+def _infer_kernel(logits, counts, marginals, tilted, scalars, n, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
@@ -287,10 +282,29 @@ def _infer_kernel(
     y = x + tl.where(up, -pq, pq) * correction
     y = tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
     tl.store(tilted + row * n + at, t, inside)
-    tl.store(rarer + row * n + at, y, inside)
     tl.store(marginals + row * n + at, tl.where(up, 1 - y, y), inside)
-    tl.store(log_mass + row, mass)
-    tl.store(shifts + row, first.to(tl.float64) + second.to(tl.float64))
+    # See coins.log_partition and Coins.entropy.
+    finite = tl.abs(theta) < _INF
+    far = tl.where(tl.abs(t) < _INF, tl.abs(t), 0.0) * y
+    log_tails, likely, cross = tl.reduce(
+        (
+            tl.log(1 - x.to(tl.float64)),
+            tl.where(up & finite, theta, 0.0).to(tl.float64),
+            tl.where(inside, far, 0.0).to(tl.float64),
+        ),
+        0,
+        _add3,
+    )
+    ups = tl.sum((up & inside).to(tl.float32), 0)
+    shift = first.to(tl.float64) + second.to(tl.float64)
+    log_mass = mass.to(tl.float64)
+    entropy = log_mass + cross - log_tails
+    entropy = tl.where(entropy < 0, 0.0, entropy)
+    overshoot = (ups - k.to(tl.float32)).to(tl.float64)
+    tl.store(scalars + row * 4, log_mass + likely - log_tails + shift * overshoot)
+    tl.store(scalars + row * 4 + 1, entropy)
+    tl.store(scalars + row * 4 + 2, log_mass)
+    tl.store(scalars + row * 4 + 3, shift)
 
 
 @triton.jit
@@ -443,18 +457,16 @@ def _launch(rows: int, n: int, items_per_warp: int = 256) -> dict[str, int]:
     }
 
 
-def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Marginals, P(rarer side), tilted logits, log P(S = k) and shift of every row."""
+def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Marginals (rows, n), tilted logits (rows, n), and float64 (rows, 4): the log-partition, the
+    entropy, log P(S = k) and the shift."""
     logits, k = logits.contiguous(), k.contiguous()
     rows, n = logits.shape
-    marginals, rarer, tilted = (torch.empty_like(logits) for _ in range(3))
-    log_mass = logits.new_empty(rows)
-    shifts = logits.new_empty(rows, dtype=torch.float64)
+    marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
+    scalars = logits.new_empty(rows, 4, dtype=torch.float64)
     if rows:
-        _infer_kernel[(rows,)](
-            logits, k, marginals, rarer, tilted, log_mass, shifts, n, **_launch(rows, n)
-        )
-    return marginals, rarer, tilted, log_mass, shifts
+        _infer_kernel[(rows,)](logits, k, marginals, tilted, scalars, n, **_launch(rows, n))
+    return marginals, tilted, scalars
 
 
 def tilt(logits: Tensor, k: Tensor) -> Tensor:

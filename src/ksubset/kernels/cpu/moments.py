@@ -1,0 +1,267 @@
+"""Moments of a row by the spectral method (see kernels/spectral.py), in two passes.
+
+The first has nodes in lanes and gathers the characteristic function, in float64, and the weighted
+deviations; the second has items in lanes and gathers what each item needs from all nodes.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ksubset.kernels.cpu.compile import part
+from ksubset.kernels.cpu.simd import choose, exp_negative, fill, load, store, total, width
+from ksubset.kernels.cpu.tilt import padded
+
+# The arrays of a row: for coins ...
+X, SIGNED, SKEW, PQ, WEIGHT, COIN_ARRAYS = 0, 1, 2, 3, 4, 5
+# ... and for nodes. A lane that is no node has S = 0, C = 1 and weight 0.
+SINE, COSINE, REAL, IMAG, DEV_REAL, DEV_IMAG, NODE_ARRAYS = 0, 1, 2, 3, 4, 5, 6
+MOST_NODES = 64
+_FOLD = 512  # items whose sum may stay in the working precision
+
+
+@part
+def toss(t, n, coins):
+    """Fill the coins' arrays from tilted logits, padded with -inf.
+
+    Returns the variance, the number of free coins and that of coins likelier to fall heads.
+    """
+    size = padded(n)
+    one, zero = fill(t, 1.0), fill(t, 0.0)
+    variance, free, ups = zero, zero, zero
+    for i in range(0, size, width(t)):
+        at = load(t, i)
+        e = exp_negative(at)
+        x = e / (1.0 + e)
+        pq = x - x * x
+        store(coins[X], i, x)
+        store(coins[SIGNED], i, choose(at, 0.0, 0.0 - x, x))
+        store(coins[SKEW], i, choose(at, 0.0, 1.0 - (x + x), (x + x) - 1.0))
+        store(coins[PQ], i, pq)
+        variance = variance + pq
+        ups = ups + choose(at, 0.0, one, zero)
+        # Infinite ones have x = 0 exactly, and so have those that might as well be.
+        free = free + choose(x, 0.0, one, zero)
+    return total(variance), total(free), total(ups)
+
+
+@part
+def centre(v, n, coins, variance):
+    """v less its variance-weighted mean, in place, and WEIGHT = pq v.
+
+    Twice: the second time takes out what rounding left of a mean far larger than the spread.
+    """
+    size = padded(n)
+    pq = coins[PQ]
+    weighted = fill(v, 0.0)
+    for i in range(0, size, width(v)):
+        w = load(pq, i)
+        weighted = weighted + choose(w, 0.0, w * load(v, i), 0.0)
+    mean = total(weighted) / max(variance, 1e-300)
+    weighted = fill(v, 0.0)
+    for i in range(0, size, width(v)):
+        w = load(pq, i)
+        moved = choose(w, 0.0, load(v, i) - mean, 0.0)
+        weighted = weighted + w * moved
+        store(v, i, moved)
+    mean = total(weighted) / max(variance, 1e-300)
+    for i in range(0, size, width(v)):
+        w = load(pq, i)
+        moved = choose(w, 0.0, load(v, i) - mean, 0.0)
+        store(coins[WEIGHT], i, w * moved)
+        store(v, i, moved)
+
+
+@part
+def place_nodes(variance, free, tail, decay, nodes):
+    """Sines and cosines of half the angles of all nodes that count. Returns how many, and N."""
+    number = tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * variance)
+    number = min(free + 1, number)
+    number = 2 * math.ceil((number - 1) / 2) + 1
+    step_sine, step_cosine = math.sin(math.pi / number), math.cos(math.pi / number)
+    sine, cosine = 0.0, 1.0
+    count = 0
+    for node in range(MOST_NODES):
+        if 2 * node >= number or 2 * variance * sine * sine >= decay:
+            break
+        nodes[SINE, node], nodes[COSINE, node] = sine, cosine
+        sine, cosine = (
+            sine * step_cosine + cosine * step_sine,
+            cosine * step_cosine - sine * step_sine,
+        )
+        count = node + 1
+    end = padded(count)
+    nodes[SINE, count:end] = 0
+    nodes[COSINE, count:end] = 1
+    nodes[REAL:, count:end] = 0
+    return count, number
+
+
+@part
+def characteristic(n, coins, count, nodes, at):
+    """prod (1 - x + x e^(+- i omega)) at every node: E exp(i omega (S - ups)).
+
+    Multiplied up in the type of ``at``, an array (4, nodes): ratios of such products, all that
+    moments need, are good to the last digits of float32 for a few thousand items; the product
+    itself, and longer ones, need float64.
+    """
+    x, signed = coins[X], coins[SIGNED]
+    for node in range(padded(count)):
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        at[0, node] = 2 * s * s
+        at[1, node] = 2 * s * c
+    for first in range(0, count, width(at)):
+        down, turn = load(at[0], first), load(at[1], first)
+        real, imag = fill(at, 1.0), fill(at, 0.0)
+        # Two items at once: half as many steps that wait for each other.
+        for i in range(0, padded(n), 2):
+            a_real, a_imag = 1.0 - x[i] * down, signed[i] * turn
+            b_real, b_imag = 1.0 - x[i + 1] * down, signed[i + 1] * turn
+            both_real = a_real * b_real - a_imag * b_imag
+            both_imag = a_real * b_imag + a_imag * b_real
+            real, imag = real * both_real - imag * both_imag, real * both_imag + imag * both_real
+        store(at[2], first, real)
+        store(at[3], first, imag)
+    for node in range(count):
+        nodes[REAL, node] = at[2, node]
+        nodes[IMAG, node] = at[3, node]
+
+
+@part
+def weigh(count, number, k, nodes):
+    """From the characteristic function to the weights of the mixture. Returns log P(S = k), k
+    counted like S."""
+    angle = 2 * math.pi * (k % number) / number
+    step_real, step_imag = math.cos(angle), -math.sin(angle)
+    turn_real, turn_imag = 1.0, 0.0
+    whole = 0.0
+    for node in range(count):
+        real, imag = nodes[REAL, node], nodes[IMAG, node]
+        twice = 2.0 if node else 1.0
+        nodes[REAL, node] = twice * (real * turn_real - imag * turn_imag)
+        nodes[IMAG, node] = twice * (imag * turn_real + real * turn_imag)
+        whole += nodes[REAL, node]
+        turn_real, turn_imag = (
+            turn_real * step_real - turn_imag * step_imag,
+            turn_imag * step_real + turn_real * step_imag,
+        )
+    for node in range(count):
+        nodes[REAL, node] /= whole
+        nodes[IMAG, node] /= whole
+    return math.log(whole / number) if whole > 0 else math.nan
+
+
+@part
+def deviations(n, coins, count, nodes, narrow):
+    """sum_j v_j (r_j - p_j) at every node, less its mean over the mixture."""
+    skew, weight = coins[SKEW], coins[WEIGHT]
+    end = padded(count)
+    lanes = width(skew)
+    narrow[0, :end] = nodes[SINE, :end] ** 2
+    narrow[1, :end] = nodes[COSINE, :end] ** 2
+    nodes[DEV_REAL, :end] = 0
+    nodes[DEV_IMAG, :end] = 0
+    for first in range(0, count, lanes):
+        s2, c2 = load(narrow[0], first), load(narrow[1], first)
+        for block in range(0, n, _FOLD):
+            real, imag = fill(skew, 0.0), fill(skew, 0.0)
+            # Two items share a division.
+            for i in range(block, min(block + _FOLD, padded(n)), 2):
+                d, e = skew[i], skew[i + 1]
+                left, right = c2 + s2 * (d * d), c2 + s2 * (e * e)
+                inverse = 1.0 / (left * right)
+                first_ratio = weight[i] * (right * inverse)
+                second_ratio = weight[i + 1] * (left * inverse)
+                real = real + first_ratio * d + second_ratio * e
+                imag = imag + first_ratio + second_ratio
+            store(narrow[2], first, real)
+            store(narrow[3], first, imag)
+            for node in range(first, min(first + lanes, count)):
+                nodes[DEV_REAL, node] += narrow[2, node]
+                nodes[DEV_IMAG, node] += narrow[3, node]
+    mean = 0.0
+    for node in range(count):
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        nodes[DEV_REAL, node] *= 2 * s * s
+        nodes[DEV_IMAG, node] *= 2 * s * c
+        mean += nodes[REAL, node] * nodes[DEV_REAL, node]
+        mean -= nodes[IMAG, node] * nodes[DEV_IMAG, node]
+    for node in range(count):
+        nodes[DEV_REAL, node] -= mean
+
+
+@part
+def correct(n, coins, count, nodes, narrow, rarer):
+    """rarer = P(rarer side | S = k) of every coin."""
+    x, signed, skew, pq = coins[X], coins[SIGNED], coins[SKEW], coins[PQ]
+    for node in range(padded(count)):
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        narrow[0, node] = s * s
+        narrow[1, node] = c * c
+        narrow[2, node] = 2 * s * s * nodes[REAL, node]
+        narrow[3, node] = 2 * s * c * nodes[IMAG, node]
+    for i in range(0, padded(n), width(x)):
+        d = load(skew, i)
+        square = d * d
+        shift = fill(d, 0.0)
+        for node in range(0, count, 2):
+            left = narrow[1, node] + narrow[0, node] * square
+            right = narrow[1, node + 1] + narrow[0, node + 1] * square
+            both = 1.0 / (left * right)
+            shift = shift + (narrow[2, node] * d - narrow[3, node]) * (right * both)
+            shift = shift + (narrow[2, node + 1] * d - narrow[3, node + 1]) * (left * both)
+        at = load(x, i)
+        side = choose(load(signed, i), 0.0, shift, 0.0 - shift)
+        y = at + load(pq, i) * side
+        y = choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))
+        store(rarer, i, y)
+
+
+@part
+def combine(n, coins, count, nodes, narrow, v):
+    """v = Cov v."""
+    skew, pq = coins[SKEW], coins[PQ]
+    for node in range(padded(count)):
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        real, imag = nodes[REAL, node], nodes[IMAG, node]
+        g, h = nodes[DEV_REAL, node], nodes[DEV_IMAG, node]
+        narrow[0, node] = s * s
+        narrow[1, node] = c * c
+        narrow[2, node] = 2 * s * s * (real * g - imag * h)
+        narrow[3, node] = -2 * s * c * (real * h + imag * g)
+        narrow[4, node] = real * c * c
+        narrow[5, node] = 2 * s * c * imag
+        narrow[6, node] = -real * s * s
+    for i in range(0, padded(n), width(v)):
+        d = load(skew, i)
+        square = d * d
+        across, within = fill(d, 0.0), fill(d, 0.0)
+        # Two nodes share a division.
+        for node in range(0, count, 2):
+            left = narrow[1, node] + narrow[0, node] * square
+            right = narrow[1, node + 1] + narrow[0, node + 1] * square
+            both = 1.0 / (left * right)
+            inverse = right * both
+            across = across + inverse * (narrow[2, node] * d + narrow[3, node])
+            spread = narrow[4, node] + narrow[5, node] * d + narrow[6, node] * square
+            within = within + spread * inverse * inverse
+            inverse = left * both
+            across = across + inverse * (narrow[2, node + 1] * d + narrow[3, node + 1])
+            spread = narrow[4, node + 1] + narrow[5, node + 1] * d + narrow[6, node + 1] * square
+            within = within + spread * inverse * inverse
+        store(v, i, load(pq, i) * (across + load(v, i) * within))
+
+
+@part
+def log_likelier(n, coins):
+    """sum log(1 - x): x is at most 1/2, so that a few hundred factors fit into float64."""
+    x = coins[X]
+    whole = 0.0
+    for block in range(0, n, _FOLD):
+        product = 1.0
+        for i in range(block, min(block + _FOLD, n)):
+            product *= 1.0 - np.float64(x[i])
+        whole += math.log(product)
+    return whole

@@ -1,0 +1,32 @@
+"""The numbers of kernels/random.py, one at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ksubset.kernels.cpu.compile import part
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_FIRST = np.uint64(0xBF58476D1CE4E5B9)
+_SECOND = np.uint64(0x94D049BB133111EB)
+_PURPOSE = np.uint64(0xD1B54A32D192ED03)
+
+
+@part
+def _mix(x):
+    x = (x ^ (x >> np.uint64(30))) * _FIRST
+    x = (x ^ (x >> np.uint64(27))) * _SECOND
+    return x ^ (x >> np.uint64(31))
+
+
+@part
+def key(seed):
+    """A well mixed key from a seed."""
+    return _mix(_mix(np.uint64(seed) + _GOLDEN) + _PURPOSE)
+
+
+@part
+def uniform(key, counter):
+    """In (0, 1), with 63 bits: never 0, so that what has no chance is never chosen."""
+    bits = _mix(key + np.uint64(counter) * _GOLDEN) >> np.uint64(1)
+    return (np.float64(np.int64(bits)) + 0.5) * 2.0**-63

@@ -1,0 +1,210 @@
+"""Loops over rows, compiled: what :mod:`ksubset.kernels.cpu` runs in its threads.
+
+A long row is worked on as a whole, in scratch arrays padded to whole vectors; short ones go side by
+side, in groups of ``GROUP``. As threads share rows by whole groups, results do not depend on their
+number. NaN marks a row that admits no k-subset.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ksubset.kernels.cpu import moments, sampling, short
+from ksubset.kernels.cpu.compile import kernel, part
+from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
+from ksubset.kernels.cpu.noise import key
+from ksubset.kernels.cpu.simd import width
+from ksubset.kernels.cpu.tilt import padded, tilt_row
+
+GROUP = 16
+_NARROW_ITEMS = 2048  # see moments.characteristic
+
+
+@part
+def _is_short(n):
+    return 2 <= n <= short.MOST_ITEMS
+
+
+@part
+def _scratch(like):
+    n = like.shape[-1]
+    row = np.empty(padded(n), like.dtype)
+    coins = np.empty((COIN_ARRAYS, padded(n)), like.dtype)
+    nodes = np.empty((NODE_ARRAYS, MOST_NODES), np.float64)
+    narrow = np.empty((7, MOST_NODES), like.dtype)
+    wide = np.empty((4, MOST_NODES), np.float64)
+    return row, coins, nodes, narrow, wide
+
+
+@part
+def _copy(source, row, n):
+    row[:n] = source
+    row[n:] = -np.inf
+
+
+@part
+def _tilt_one(theta, n, k, row, tilted):
+    _copy(theta, row, n)
+    shift = tilt_row(row, n, k)
+    tilted[:] = row[:n]
+    return shift
+
+
+@kernel
+def tilt(first, last, logits, k, tilted):
+    """Tilted logits."""
+    n = logits.shape[-1]
+    row = np.empty(padded(n), logits.dtype)
+    lanes = width(logits)
+    if not _is_short(n):
+        for r in range(first, last):
+            _tilt_one(logits[r], n, k[r], row, tilted[r])
+        return
+    items = np.empty(n * lanes, logits.dtype)
+    chosen, odd = np.empty(lanes, logits.dtype), np.empty(lanes, logits.dtype)
+    for r in range(first, last, lanes):
+        have = min(lanes, last - r)
+        short.gather(logits, r, have, items)
+        short.gather_counts(k, r, have, chosen)
+        short.tilt(items, n, chosen, odd)
+        short.scatter(items, tilted, r, have)
+        for lane in range(have):
+            if odd[lane] > 0:
+                _tilt_one(logits[r + lane], n, k[r + lane], row, tilted[r + lane])
+
+
+@part
+def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
+    row, coins, nodes, narrow, wide = scratch
+    _copy(t, row, n)
+    if np.isnan(row[0]):
+        product[:] = np.nan
+        return
+    work[:n] = v
+    work[n:] = 0
+    variance, free, ups = moments.toss(row, n, coins)
+    moments.centre(work, n, coins, variance)
+    count, number = moments.place_nodes(variance, free, tail, decay, nodes)
+    if n <= _NARROW_ITEMS:
+        moments.characteristic(n, coins, count, nodes, narrow)
+    else:
+        moments.characteristic(n, coins, count, nodes, wide)
+    moments.weigh(count, number, k - ups, nodes)
+    moments.deviations(n, coins, count, nodes, narrow)
+    moments.combine(n, coins, count, nodes, narrow, work)
+    product[:] = work[:n]
+
+
+@kernel
+def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
+    """Cov v."""
+    n = tilted.shape[-1]
+    scratch = _scratch(tilted)
+    one = np.empty(padded(n), tilted.dtype)
+    if not _is_short(n):
+        for r in range(first, last):
+            _covariance_one(tilted[r], k[r], vectors[r], n, tail, decay, scratch, one, product[r])
+        return
+    lanes = width(tilted)
+    t, v = np.empty(n * lanes, tilted.dtype), np.empty(n * lanes, tilted.dtype)
+    work = np.empty((8, n * lanes), tilted.dtype)
+    nodes = np.empty((7, lanes), tilted.dtype)
+    chosen, odd = np.empty(lanes, tilted.dtype), np.empty(lanes, tilted.dtype)
+    for r in range(first, last, lanes):
+        have = min(lanes, last - r)
+        short.gather(tilted, r, have, t)
+        short.gather(vectors, r, have, v)
+        short.gather_counts(k, r, have, chosen)
+        short.covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd)
+        short.scatter(v, product, r, have)
+        for lane in range(have):
+            if odd[lane] > 0:
+                at = r + lane
+                _covariance_one(
+                    tilted[at], k[at], vectors[at], n, tail, decay, scratch, one, product[at]
+                )
+
+
+@kernel
+def infer(first, last, logits, k, tail, decay, tilted, marginals, scalars):
+    """Tilted logits and marginals; in the four columns of ``scalars`` the log-partition, the
+    entropy, log P(S = k) and the shift."""
+    n = logits.shape[-1]
+    row, coins, nodes, narrow, wide = _scratch(logits)
+    rarer = np.empty(padded(n), logits.dtype)
+    for r in range(first, last):
+        shift = _tilt_one(logits[r], n, k[r], row, tilted[r])
+        if np.isnan(row[0]):
+            marginals[r] = np.nan
+            scalars[r] = np.nan
+            continue
+        variance, free, ups = moments.toss(row, n, coins)
+        count, number = moments.place_nodes(variance, free, tail, decay, nodes)
+        moments.characteristic(n, coins, count, nodes, wide)
+        log_mass = moments.weigh(count, number, k[r] - ups, nodes)
+        moments.correct(n, coins, count, nodes, narrow, rarer)
+        log_tails = moments.log_likelier(n, coins)
+        cross, likely = 0.0, 0.0
+        for i in range(n):
+            up = row[i] > 0
+            marginals[r, i] = 1 - rarer[i] if up else rarer[i]
+            if abs(row[i]) < np.inf:
+                cross += np.float64(abs(row[i])) * np.float64(rarer[i])
+            if up and logits[r, i] < np.inf:
+                likely += np.float64(logits[r, i])
+        scalars[r, 0] = log_mass + likely - log_tails + shift * (ups - k[r])
+        scalars[r, 1] = max(log_mass + cross - log_tails, 0.0)
+        scalars[r, 2] = log_mass
+        scalars[r, 3] = shift
+
+
+@kernel
+def sample(first, last, logits, k, seeds, tilted, drawn, failed):
+    """Samples (samples, rows, n) for seeds (samples, rows); which of them ran out of tries."""
+    n = logits.shape[-1]
+    row, coins, nodes, _, wide = _scratch(logits)
+    used = np.empty(padded(n), logits.dtype)
+    odds = np.empty(padded(n), logits.dtype)
+    sums = np.empty(padded(n) // 16, np.float64)
+    table = np.empty((sampling.DP_ITEMS + 1, sampling.DP_ITEMS + 1), np.float64)
+    columns = np.arange(n)
+    picked = np.empty(n, np.int64)
+
+    lanes = width(logits)
+    group = lanes if _is_short(n) else 1
+    chosen, odd = np.zeros(lanes, logits.dtype), np.ones(lanes, logits.dtype)
+    many = n * lanes if _is_short(n) else 0
+    items, heads, z = (
+        np.empty(many, logits.dtype),
+        np.empty(many, logits.dtype),
+        np.empty(many, logits.dtype),
+    )
+    side = np.empty((n + 2) * (many + lanes), logits.dtype)
+    left, keys = np.empty(lanes, np.int64), np.empty(lanes, np.uint64)
+    for r in range(first, last, group):
+        have = min(group, last - r)
+        if many > 0:
+            short.gather(logits, r, have, items)
+            short.gather_counts(k, r, have, chosen)
+            short.tilt(items, n, chosen, odd)
+            short.scatter(items, tilted, r, have)
+            for s in range(seeds.shape[0]):
+                short.sample(items, n, chosen, seeds[s], r, have, side, heads, left, keys, z)
+                short.scatter(z, drawn[s], r, have)
+        for lane in range(have):
+            if odd[lane] > 0:
+                at = r + lane
+                _tilt_one(logits[at], n, k[at], row, tilted[at])
+                used[:] = row
+                for s in range(seeds.shape[0]):
+                    if np.isnan(row[0]):
+                        drawn[s, at] = np.nan
+                        continue
+                    done, disturbed = sampling.draw(
+                        used, n, k[at], key(seeds[s, at]), coins, nodes, wide, table, columns,
+                        odds, sums, picked, drawn[s, at],
+                    )  # fmt: skip
+                    failed[s, at] = not done
+                    if disturbed:
+                        used[:] = row
+                        columns[:] = np.arange(n)

@@ -1,0 +1,314 @@
+"""A vector type for Numba: sixteen float32 or eight float64 side by side in registers.
+
+Numba's compiler vectorises simple loops by itself, but not products of complex numbers, nor the
+short loops a row of twenty items consists of. With a type that *is* a vector of the machine (LLVM
+splits it into as many registers as it takes) kernels say what runs in parallel:
+
+    total = fill(row, 0)
+    for i in range(0, len(row), width(row)):
+        total = total + load(row, i)
+
+Arithmetic is that of the elements, scalars are broadcast; rows are padded to whole vectors by
+their owner.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
+from numba.extending import intrinsic, lower_builtin, models, overload, register_model
+
+_CONTRACT = ("contract",)  # multiply-adds may be fused; nothing may be reordered
+
+
+class Lanes(types.Type):
+    """Several numbers of one floating point type."""
+
+    def __init__(self, dtype: types.Float) -> None:
+        self.dtype = dtype
+        self.count = 512 // dtype.bitwidth
+        super().__init__(name=f"{dtype}x{self.count}")
+
+
+F32 = Lanes(types.float32)
+F64 = Lanes(types.float64)
+_BOTH = (F32, F64)
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, kind: Lanes) -> None:
+        element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+        super().__init__(manager, kind, ir.VectorType(element, kind.count))
+
+
+def _splat(builder: Any, value: Any, kind: Lanes, vector: Any) -> Any:
+    undefined = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(undefined, value, ir.Constant(ir.IntType(32), 0))
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return builder.shuffle_vector(first, undefined, zeros)
+
+
+def _as_lanes(context: Any, builder: Any, value: Any, given: Any, kind: Lanes) -> Any:
+    """A vector as it is; a scalar in every lane."""
+    if isinstance(given, Lanes):
+        return value
+    scalar = context.cast(builder, value, given, kind.dtype)
+    return _splat(builder, scalar, kind, context.get_value_type(kind))
+
+
+_SCALARS = (types.float64, types.float32, types.int64)
+
+
+def _register_arithmetic(function: Callable[..., Any], instruction: str) -> None:
+    cases = [signature(kind, kind, kind) for kind in _BOTH]
+    for kind in _BOTH:
+        for scalar in _SCALARS:
+            cases += [signature(kind, kind, scalar), signature(kind, scalar, kind)]
+    template = type(f"_{instruction}", (ConcreteTemplate,), {"cases": cases})
+    infer_global(function)(template)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        a, b = (
+            _as_lanes(context, builder, value, given, sig.return_type)
+            for value, given in zip(args, sig.args, strict=True)
+        )
+        return getattr(builder, instruction)(a, b, flags=_CONTRACT)
+
+    lower_builtin(function, Lanes, Lanes)(lower)
+    for scalar in (types.Float, types.Integer):
+        lower_builtin(function, Lanes, scalar)(lower)
+        lower_builtin(function, scalar, Lanes)(lower)
+
+
+for _function, _instruction in (
+    (operator.add, "fadd"),
+    (operator.sub, "fsub"),
+    (operator.mul, "fmul"),
+    (operator.truediv, "fdiv"),
+):
+    _register_arithmetic(_function, _instruction)
+
+
+def _lanes_of(given: Any) -> Lanes:
+    dtype = given.dtype if isinstance(given, (types.Array, Lanes)) else given
+    return F32 if dtype == types.float32 else F64
+
+
+def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, vector: Any) -> Any:
+    data = cgutils.create_struct_proxy(kind)(context, builder, array).data
+    return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
+
+
+def width(array: Any) -> int:
+    """How many elements of an array one vector holds."""
+    raise NotImplementedError
+
+
+@overload(width, inline="always")
+def _width(array):
+    count = _lanes_of(array).count
+    return lambda array: count
+
+
+@intrinsic
+def load(typing: Any, array: Any, index: Any) -> Any:
+    """array[index : index + width]."""
+    kind = _lanes_of(array)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        place = _address(context, builder, sig.args[0], *args, vector)
+        return builder.load(place, align=kind.dtype.bitwidth // 8)
+
+    return kind(array, types.intp), lower
+
+
+@intrinsic
+def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
+    """array[index : index + width] = value."""
+    kind = _lanes_of(array)
+    if value != kind:
+        return None
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        place = _address(context, builder, sig.args[0], args[0], args[1], vector)
+        builder.store(args[2], place, align=kind.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, kind), lower
+
+
+@intrinsic
+def fill(typing: Any, like: Any, value: Any) -> Any:
+    """The value in every lane of a vector of the elements of ``like``, an array or a vector."""
+    kind = _lanes_of(like)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return _as_lanes(context, builder, args[1], sig.args[1], kind)
+
+    return kind(like, value), lower
+
+
+@intrinsic
+def choose(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
+    """yes where a > b, else no; NaN compares as false."""
+    kind = next(x for x in (a, b, yes, no) if isinstance(x, Lanes))
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        a, b, yes, no = (
+            _as_lanes(context, builder, value, given, kind)
+            for value, given in zip(args, sig.args, strict=True)
+        )
+        return builder.select(builder.fcmp_ordered(">", a, b), yes, no)
+
+    return kind(a, b, yes, no), lower
+
+
+def _elementwise(name: str) -> Any:
+    """An LLVM function of one vector."""
+
+    def typed(typing: Any, x: Any) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            vector = args[0].type
+            function = cgutils.get_or_insert_function(
+                builder.module,
+                ir.FunctionType(vector, [vector]),
+                f"llvm.{name}.v{x.count}f{x.dtype.bitwidth}",
+            )
+            return builder.call(function, args)
+
+        return x(x), lower
+
+    typed.__doc__ = f"{name} of every lane."
+    return intrinsic(typed)
+
+
+absolute = _elementwise("fabs")
+nearest = _elementwise("nearbyint")
+root = _elementwise("sqrt")
+
+
+@intrinsic
+def two_to_the(typing: Any, x: Any) -> Any:
+    """2^x for whole numbers x in the range of exponents."""
+    bits, mantissa = (32, 23) if x == F32 else (64, 52)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = ir.VectorType(ir.IntType(bits), x.count)
+        constant = lambda value: ir.Constant(whole, [value] * x.count)  # noqa: E731
+        exponent = builder.fptosi(args[0], whole)
+        exponent = builder.add(exponent, constant((1 << (bits - mantissa - 2)) - 1))
+        return builder.bitcast(builder.shl(exponent, constant(mantissa)), args[0].type)
+
+    return x(x), lower
+
+
+@intrinsic
+def total(typing: Any, x: Any) -> Any:
+    """The sum of the lanes, in float64, always in the same order."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        value, count = args[0], x.count
+        if x == F32:
+            value = builder.fpext(value, ir.VectorType(ir.DoubleType(), count))
+        while count > 1:
+            count //= 2
+            low, high = (
+                ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(start, start + count)))
+                for start in (0, count)
+            )
+            value = builder.fadd(
+                builder.shuffle_vector(value, value, low),
+                builder.shuffle_vector(value, value, high),
+            )
+        return builder.extract_element(value, ir.Constant(ir.IntType(32), 0))
+
+    return types.float64(x), lower
+
+
+def _reduction(name: str, comparison: str) -> Any:
+    """The extreme lane, as a scalar of the vector's type."""
+
+    def typed(typing: Any, x: Any) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            lane = lambda i: builder.extract_element(args[0], ir.Constant(ir.IntType(32), i))  # noqa: E731
+            value = lane(0)
+            for i in range(1, x.count):
+                other = lane(i)
+                value = builder.select(builder.fcmp_ordered(comparison, value, other), value, other)
+            return value
+
+        return x.dtype(x), lower
+
+    typed.__doc__ = f"The {name} of the lanes."
+    return intrinsic(typed)
+
+
+largest = _reduction("largest", ">")
+smallest = _reduction("smallest", "<")
+
+
+@intrinsic
+def rounded(typing: Any, like: Any, value: Any) -> Any:
+    """A float64 as an array of the type of ``like`` would hold it."""
+    kind = _lanes_of(like)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        narrow = context.cast(builder, args[1], sig.args[1], kind.dtype)
+        return context.cast(builder, narrow, kind.dtype, types.float64)
+
+    return types.float64(like, value), lower
+
+
+@intrinsic
+def _exp_series(typing: Any, x: Any) -> Any:
+    """exp of small x, by Taylor's series up to rounding for |x| <= log(2) / 2."""
+    degree = 7 if x == F32 else 13
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = args[0].type
+        value = None
+        for power in range(degree, -1, -1):
+            term = ir.Constant(vector, [1 / math.factorial(power)] * x.count)
+            if value is None:
+                value = term
+            else:
+                product = builder.fmul(value, args[0], flags=_CONTRACT)
+                value = builder.fadd(product, term, flags=_CONTRACT)
+        return value
+
+    return x(x), lower
+
+
+def exp_negative(x: Any) -> Any:
+    """exp(-|x|), exactly 0 where that would be subnormal (and for infinite x)."""
+    raise NotImplementedError
+
+
+@overload(exp_negative, inline="always")
+def _exp_negative(x):
+    # log 2 in two parts, the first with so few digits that its multiples are exact.
+    high, low, least = (
+        (0.693359375, -2.12194440e-4, -87.0)
+        if x == F32
+        else (6.93145751953125e-1, 1.42860682030941723212e-6, -708.0)
+    )
+
+    def exp(x):
+        y = 0.0 - absolute(x)
+        inside = choose(y, least, y, 0.0)
+        power = nearest(inside * 1.4426950408889634)
+        value = _exp_series((inside - power * high) - power * low) * two_to_the(power)
+        # Neither branch of a comparison with NaN is taken: NaN stays NaN.
+        return choose(y, least, value, choose(0.0, y, 0.0, y))
+
+    return exp
