@@ -53,8 +53,9 @@ def in_words(machine: dict[str, Any]) -> str:
 
 
 def set_threads(count: int) -> None:
-    """For torch, and for Numba where it is installed: its pool does not follow torch's."""
-    torch.set_num_threads(count)
+    """For Numba, where it is installed, and for torch."""
     if importlib.util.find_spec("numba"):
         numba = importlib.import_module("numba")
         numba.set_num_threads(min(count, numba.config.NUMBA_NUM_THREADS))
+    # Last: starting Numba's threads sets OpenMP's number, which is torch's too.
+    torch.set_num_threads(count)

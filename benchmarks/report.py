@@ -23,7 +23,7 @@ from timing import Summary
 OPERATIONS = ("forward", "backward", "both")
 HEADINGS = (
     "rows × n, k", "sampler", "forward", "ratio", "backward", "ratio", "both", "ratio [quartiles]",
-    "memory: forward, backward, both",
+    "memory: forward,\nbackward, both",
 )  # fmt: skip
 COLOURS = ("#08519c", "#d94801", "#74a892", "#8c6bb1", "#636363", "#c7a317", "#bdbdbd")
 MARKERS = "osv^Dx+"
@@ -50,7 +50,9 @@ def duration(ms: float) -> str:
 
 
 def _ratio(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2f}" if value < 9.995 else f"{value:.0f}"
+    if value is None:
+        return "–"
+    return f"{value:.{3 if value < 0.0995 else 2 if value < 9.995 else 0}f}"
 
 
 def cells(record: Record) -> list[str]:
@@ -85,13 +87,15 @@ def show(console: Console, way: str, records: Sequence[Record], repeats: int) ->
     table = Table(title=way, caption=caption(chosen, repeats), caption_justify="left")
     for heading in HEADINGS:
         left = heading in HEADINGS[:2]
-        table.add_column(escape(heading), justify="left" if left else "right", no_wrap=True)
+        table.add_column(
+            escape(heading), justify="left" if left else "right", no_wrap=heading != "sampler"
+        )
     for index, record in enumerate(chosen):
         last = index + 1 == len(chosen) or chosen[index + 1].shape != record.shape
         style = "bold" if record.name == OURS else None
         table.add_row(*map(escape, cells(record)), style=style, end_section=last)
     # A wrapped table is no table: where there is no terminal, as wide as it wants to be.
-    wide = console if console.is_terminal else Console(file=console.file, width=170)
+    wide = console if console.is_terminal else Console(file=console.file, width=150)
     wide.print(table)
 
 
@@ -100,7 +104,8 @@ def markdown(records: Sequence[Record], repeats: int, notes: Sequence[str]) -> s
     parts = [*notes]
     for way in ways(records):
         chosen = [record for record in records if record.way == way]
-        lines = [HEADINGS, ["---"] * 2 + ["---:"] * (len(HEADINGS) - 2), *map(cells, chosen)]
+        headings = [heading.replace("\n", " ") for heading in HEADINGS]
+        lines = [headings, ["---"] * 2 + ["---:"] * (len(HEADINGS) - 2), *map(cells, chosen)]
         parts += [f"### {way[:1].upper()}{way[1:]}"]
         parts += ["\n".join("| " + " | ".join(line) + " |" for line in lines)]
         parts += [caption(chosen, repeats)]
@@ -146,8 +151,8 @@ def draw(records: Sequence[Record], machine: str) -> Figure:
         for index, name in enumerate(names):
             chosen = [r for r in records if r.way == way and r.name == name]
             _draw_one(left, right, chosen, shapes, index, len(names))
-        left.set(title=f"forward + backward, {way}", ylabel="time, ms", yscale="log")
-        right.set(title=f"ratio to {REFERENCE}, {way}", ylabel="ratio", yscale="log")
+        left.set(title=f"{way}: forward + backward", ylabel="time, ms", yscale="log")
+        right.set(title=f"ratio to {REFERENCE}", ylabel="ratio", yscale="log")
         right.axhline(1, color=COLOURS[1], linewidth=1, zorder=0)
         for panel in (left, right):
             panel.set_xticks(range(len(shapes)), [_tick(shape) for shape in shapes], fontsize=8)
@@ -163,7 +168,7 @@ def draw(records: Sequence[Record], machine: str) -> Figure:
 
 
 def _tick(shape: Shape) -> str:
-    return f"{shape.rows} × {shape.n:,}\nk = {shape.k:,}"
+    return f"{shape.rows} ×\n{shape.n:,}\nk = {shape.k:,}"
 
 
 def _draw_one(

@@ -111,6 +111,8 @@ def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) 
             )
         tasks[name] = task
     times = interleave(tasks, settings.repeats, device)
+    if torch.get_num_threads() != way.threads:
+        raise RuntimeError(f"{shape}: the number of threads became {torch.get_num_threads()}")
     reference = times.get(REFERENCE)
     for name, found in times.items():
         summaries = {
@@ -165,6 +167,11 @@ def main() -> None:
         report.show(console, way.title, results.records, settings.repeats)
     in_words = machine.in_words(content["machine"])
     notes = [f"{in_words}.", first_call.in_words(content["first_call"], shapes[0])]
+    if settings.device == "cuda":
+        notes.append(
+            f"Graphs hold {CALLS_PER_GRAPH} calls; forward, backward and both are captured each "
+            "by itself."
+        )
     for line in results.left_out:
         shape = Shape(**line["shape"])
         notes.append(f"Left out at {shape}, {line['way']}: {line['name']}: {line['why']}.")
