@@ -104,7 +104,7 @@ def sweep(along: str, settings: argparse.Namespace) -> list[Point]:
             if device == "cuda":
                 # What cannot be captured is timed as a user calls it.
                 with contextlib.suppress(NotCapturableError):
-                    call = timing.capture(call).replay
+                    call = timing.capture(call)
                     within, timed_by = CALLS_PER_GRAPH, "events, CUDA graph"
             name = f"{what}, {shape}"
             tasks[name] = Task({what: call}, calls_within=within, budget=settings.budget)

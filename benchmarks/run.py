@@ -99,9 +99,9 @@ def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) 
                 why = {"way": way.title, "shape": shape._asdict(), "name": name, "why": str(error)}
                 results.left_out.append(why)
                 continue
-            task.operations = {what: graph.replay for what, graph in graphs.items()}
+            task.operations = graphs
             task.calls_within = CALLS_PER_GRAPH
-            graphs["both"].replay()
+            graphs["both"]()
             output = graphs["both"].result
         if name == OURS:
             truth = results.truth(problem)

@@ -58,10 +58,18 @@ def _synchronises(call: Call) -> bool:
 
 @dataclass(frozen=True)
 class Captured:
-    """A CUDA graph of several calls, and what the last of them returned."""
+    """A CUDA graph of several calls, to be called for a replay.
 
-    replay: Call
-    result: Any
+    It holds on to the call, and so to the tensors the graph reads, which nobody else may.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    call: Call
+    result: Any  # of the last of the calls, as the last replay left it
+
+    def __call__(self) -> None:
+        """Replay."""
+        self.graph.replay()
 
 
 def capture(call: Call) -> Captured:
@@ -73,7 +81,7 @@ def capture(call: Call) -> Captured:
     with torch.cuda.graph(graph, stream=torch.cuda.current_stream()):
         for _ in range(CALLS_PER_GRAPH):
             result = call()
-    return Captured(graph.replay, result)
+    return Captured(graph, call, result)
 
 
 @dataclass
