@@ -13,7 +13,8 @@ test: lint
 	$(BIN)/python -m pytest
 
 bench: $(READY)
-	$(BIN)/python benchmarks/run.py --device cpu --threads 1
+	$(BIN)/python benchmarks/run.py
+	$(BIN)/python benchmarks/growth.py
 
 lint: $(READY)
 	$(BIN)/ruff check .

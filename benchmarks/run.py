@@ -1,172 +1,187 @@
-"""Forward and backward of ``ksubset.simple`` against what it replaces.
+"""Forward and backward of ``ksubset.simple`` against what it replaces: time and peak memory.
 
-    python benchmarks/run.py --device cpu --threads 1
-    python benchmarks/run.py --device cuda --graphs
+    python benchmarks/run.py                  # CPU: with one thread and with all
+    python benchmarks/run.py --device cuda    # as a user calls it, and as captured CUDA graphs
+    python benchmarks/run.py --shapes 1 128x1000,10
 
-Interleaved repeats, medians, ratios to straight-through Gumbel top-k with their spread. No time
-is reported unless marginals and products agreed with the oracle in the same run.
+Writes JSON and a plot into outputs/. No time is reported unless the outputs at the same shape
+agreed with the oracle in the same run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import math
-import statistics
-import time
-from collections.abc import Callable
+import contextlib
+import gc
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import baselines
+import agreement
+import first_call
+import machine
+import memory
+import report
 import torch
-from torch import Tensor
-
-import ksubset
-from ksubset import oracle
-
-SHAPES = [
-    (2000, 20, 10), (64, 350, 10), (128, 1000, 10), (16, 10_000, 100),
-    (1024, 1024, 10), (128, 4096, 64), (128, 16_384, 1000),
-]  # fmt: skip
-CUDA_SHAPES = [(8, 1_000_000, 10_000)]
-REFERENCE = "straight-through Gumbel top-k"
+from contest import OURS, REFERENCE, Problem, Shape, operations, samplers, select
+from report import Record
+from rich.console import Console
+from timing import CALLS_PER_GRAPH, NotCapturableError, Task, capture, interleave, summarise
 
 
-def contestants(k: int, n: int, device: str) -> dict[str, Callable[[Tensor, int], Tensor]]:
-    """Those that can run at this size at all."""
-    table: dict[str, Callable[[Tensor, int], Tensor]] = {
-        "ksubset.simple": lambda x, size: ksubset.simple(x, size, validate_args=False),
-        REFERENCE: baselines.straight_through_gumbel_top_k,
-    }
-    if k <= 100:
-        table["SoftSub"] = baselines.softsub
-        table["I-MLE (sum of gamma)"] = baselines.imle
-    if n <= 1024 and device == "cpu":
-        table["log-space DP, autodiff"] = baselines.log_space_dp
-    table["torch.topk alone"] = lambda x, size: x.topk(size, -1).values
-    table["copy of the logits"] = lambda x, size: x * 1.0
-    return table
+@dataclass(frozen=True)
+class Way:
+    """How calls are made."""
+
+    title: str
+    threads: int
+    graphs: bool = False
 
 
-def check(logits: Tensor, k: int) -> None:
-    """The answers, against the oracle, on one row."""
-    row = logits[:1].detach()
-    if row.shape[-1] > 20_000:
-        return
-    truth = oracle.LogSpaceDP(row[0], k)
-    v = torch.randn_like(row)
-    error = (ksubset.marginals(row, k)[0].cpu().double() - truth.marginals()).abs().max()
-    assert error < 2e-6, f"marginals are off by {float(error):.1e}"
-    product = truth.covariance_product(v[0])
-    error = (ksubset.covariance_product(row, k, v)[0].cpu().double() - product).abs().max()
-    bound = 2e-5 * product.abs().max() + 2e-6 * (v - v.mean()).abs().max().cpu()
-    assert error < bound, f"the covariance product is off by {float(error):.1e}"
-    assert (ksubset.sample(row, k).sum(-1) == k).all()
+def ways(device: str) -> list[Way]:
+    """Both of a device's."""
+    threads = torch.get_num_threads()
+    if device == "cuda":
+        return [
+            Way("as a user calls it (eager)", threads),
+            Way("captured CUDA graphs (kernel time)", threads, graphs=True),
+        ]
+    one = Way("one thread", 1)
+    return [one] if threads == 1 else [one, Way(f"all {threads} threads", threads)]
 
 
-class Timer:
-    """Milliseconds of a call, by the clock or by device events around graph replays."""
+@dataclass
+class Results:
+    """What a run finds."""
 
-    def __init__(self, device: str, graphs: bool) -> None:
-        self.device, self.graphs = device, graphs
+    records: list[Record] = field(default_factory=list)
+    checks: list[dict[str, Any]] = field(default_factory=list)
+    left_out: list[dict[str, Any]] = field(default_factory=list)
+    truths: dict[Shape, agreement.Truth] = field(default_factory=dict)
+    memory: dict[tuple[Shape, str], dict[str, float]] = field(default_factory=dict)
 
-    def prepare(self, call: Callable[[], Any]) -> Callable[[], Any]:
-        """Warm up, and capture if asked to."""
-        if not self.graphs:
-            for _ in range(3):
-                call()
-            return call
-        stream = torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                call()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            call()
-        return graph.replay
+    def truth(self, problem: Problem) -> agreement.Truth:
+        """Computed once: the oracle is slow."""
+        if problem.shape not in self.truths:
+            self.truths[problem.shape] = agreement.Truth.of(problem)
+        return self.truths[problem.shape]
 
-    def measure(self, call: Callable[[], Any]) -> float:
-        """One sample: several calls on a GPU, one on a CPU."""
-        if self.device == "cpu":
-            start = time.perf_counter()
-            call()
-            return 1e3 * (time.perf_counter() - start)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        begin.record()
-        for _ in range(10):
-            call()
-        end.record()
-        torch.cuda.synchronize()
-        return begin.elapsed_time(end) / 10
-
-
-def run(rows: int, n: int, k: int, settings: argparse.Namespace) -> list[dict[str, Any]]:
-    """All contestants at one shape."""
-    timer = Timer(settings.device, settings.graphs)
-    logits = torch.randn(rows, n, device=settings.device, requires_grad=True)
-    weights = torch.randn(rows, n, device=settings.device)
-    check(logits, k)
-    calls: dict[str, Callable[[], Any]] = {}
-    memory: dict[str, float] = {}
-    for name, sampler in contestants(k, n, settings.device).items():
-
-        def both(sampler: Callable[[Tensor, int], Tensor] = sampler) -> Any:
-            z = sampler(logits, k)
-            w = weights[..., : z.shape[-1]]
-            return torch.autograd.grad(z, logits, w)
-
-        calls[name] = timer.prepare(both)
-        if settings.device == "cuda":
-            torch.cuda.synchronize()
-            torch.cuda.reset_peak_memory_stats()
-            before = torch.cuda.memory_allocated()
-            both()
-            memory[name] = (torch.cuda.max_memory_allocated() - before) / (4 * rows * n)
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(settings.repeats):
-        for name, call in calls.items():
-            times[name].append(timer.measure(call))
-    result = []
-    for name, values in times.items():
-        ratios = sorted(a / b for a, b in zip(values, times[REFERENCE], strict=True))
-        low, high = ratios[len(ratios) // 4], ratios[-1 - len(ratios) // 4]
-        ratio = statistics.median(ratios)
-        row = {
-            "shape": f"{rows} x {n}, {k}", "name": name, "ms": statistics.median(values),
-            "ratio": ratio, "low": low, "high": high, "memory": memory.get(name, math.nan),
+    def content(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "table": report.plain(self.records), "checks": self.checks, "left_out": self.left_out,
         }  # fmt: skip
-        result.append(row)
-        print(
-            f"{row['shape']:>22}  {name:<30} {row['ms']:9.4f} ms  {ratio:6.2f} x "
-            f"[{low:.2f}, {high:.2f}]  memory {row['memory']:.1f}",
-            flush=True,
+
+
+def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) -> None:
+    """All contestants at one shape, one way."""
+    device = settings.device
+    torch.manual_seed(settings.seed)
+    problem = Problem.draw(shape, device, settings.seed)
+    tasks: dict[str, Task] = {}
+    for name, sampler in samplers(shape, way.graphs).items():
+        calls = operations(sampler, problem)
+        output = calls["both"]()
+        task = Task(
+            calls,
+            # The two that the ratio is made of; the reference has to take part in every repeat.
+            least={OURS: 5, REFERENCE: settings.repeats}.get(name, 2),
+            budget=settings.budget,
         )
-    return result
+        if (shape, name) not in results.memory:
+            results.memory[shape, name] = {
+                what: memory.peak(call, device) / problem.bytes() for what, call in calls.items()
+            }
+        if way.graphs:
+            try:
+                graphs = {what: capture(call) for what, call in calls.items()}
+            except NotCapturableError as error:
+                why = {"way": way.title, "shape": shape._asdict(), "name": name, "why": str(error)}
+                results.left_out.append(why)
+                continue
+            task.operations = graphs
+            task.calls_within = CALLS_PER_GRAPH
+            graphs["both"]()
+            output = graphs["both"].result
+        if name == OURS:
+            truth = results.truth(problem)
+            errors = agreement.check(problem, truth, *output)
+            results.checks.append(
+                {"way": way.title, "shape": shape._asdict(), "truth": truth.source, **errors}
+            )
+        tasks[name] = task
+    times = interleave(tasks, settings.repeats, device)
+    if torch.get_num_threads() != way.threads:
+        raise RuntimeError(f"{shape}: the number of threads became {torch.get_num_threads()}")
+    reference = times.get(REFERENCE)
+    for name, found in times.items():
+        summaries = {
+            what: summarise(values, reference[what] if reference else None)
+            for what, values in found.items()
+        }
+        record = Record(way.title, shape, name, summaries, results.memory[shape, name])
+        results.records.append(record)
 
 
 def main() -> None:
     """Parse, run, write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--graphs", action="store_true", help="time captured CUDA graphs")
+    parser.add_argument(
+        "--shapes", nargs="+", default=[], metavar="SHAPE", help='indices or "64x350,10"'
+    )
     parser.add_argument("--repeats", type=int, default=15)
-    parser.add_argument("--output", type=Path, default=Path("outputs/benchmark.json"))
+    parser.add_argument(
+        "--budget", type=float, default=0.6, metavar="S",
+        help="seconds for a sampler at a shape; slower ones are repeated less often",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--output", type=Path, default=Path("outputs"), metavar="FOLDER")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables here")
     settings = parser.parse_args()
-    torch.set_num_threads(settings.threads)
-    torch.manual_seed(0)
-    shapes = SHAPES[:4] if settings.device == "cpu" else SHAPES + CUDA_SHAPES
-    if settings.graphs:
-        # Longer rows are still drawn by plain torch, whose loops ask the device when they end.
-        shapes = [shape for shape in shapes if shape[1] <= 8192]
-    table = [row for shape in shapes for row in run(*shape, settings)]
-    settings.output.parent.mkdir(parents=True, exist_ok=True)
-    partial = settings.output.with_suffix(".partial")
-    partial.write_text(json.dumps({"settings": vars(settings), "table": table}, default=str))
-    partial.replace(settings.output)
+    path = settings.output / f"benchmark-{settings.device}"
+    console, progress = Console(), Console(stderr=True)
+    shapes = select(settings.shapes, settings.device)
+    agreement.must_catch()
+    content: dict[str, Any] = {
+        "machine": machine.describe(settings.device),
+        "settings": {
+            "repeats": settings.repeats, "budget": settings.budget, "seed": settings.seed,
+            "dtype": "float32", "calls_per_graph": CALLS_PER_GRAPH,
+        },
+        "first_call": {
+            "shape": shapes[0]._asdict(), **first_call.measure(shapes[0], settings.device)
+        },
+    }  # fmt: skip
+    results = Results()
+    for way in ways(settings.device):
+        machine.set_threads(way.threads)
+        # A capture needs a stream of its own; autograd one stream for forward and backward.
+        stream = torch.cuda.Stream() if way.graphs else None
+        for shape in shapes:
+            progress.print(f"[dim]{way.title}: {shape}")
+            with torch.cuda.stream(stream) if stream else contextlib.nullcontext():
+                run(shape, way, settings, results)
+            gc.collect()
+            report.write_json(path.with_suffix(".json"), {**content, **results.content()})
+        report.show(console, way.title, results.records, settings.repeats)
+    in_words = machine.in_words(content["machine"])
+    notes = [f"{in_words}.", first_call.in_words(content["first_call"], shapes[0])]
+    if settings.device == "cuda":
+        notes.append(
+            f"Graphs hold {CALLS_PER_GRAPH} calls; forward, backward and both are captured each "
+            "by itself."
+        )
+    for line in results.left_out:
+        shape = Shape(**line["shape"])
+        notes.append(f"Left out at {shape}, {line['way']}: {line['name']}: {line['why']}.")
+    console.print(*notes, sep="\n", highlight=False, soft_wrap=True)
+    report.write_figure(path.with_suffix(".png"), report.draw(results.records, in_words))
+    if settings.markdown:
+        report.write_text(
+            settings.markdown, report.markdown(results.records, settings.repeats, notes)
+        )
+    console.print(f"written: {path}.json, {path}.png", highlight=False, soft_wrap=True)
 
 
 if __name__ == "__main__":
