@@ -6,6 +6,7 @@ import torch
 from problems import INF, TOLERANCES, small
 from test_exactness import FALSE_ALARM, p_value
 
+from ksubset import oracle
 from ksubset.kernels.cuda import rows
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -20,7 +21,7 @@ def check_moments() -> None:
         ]
         logits = torch.stack([p.logits for p in problems]).float()
         k = torch.tensor([p.k for p in problems])
-        marginals, _, scalars = rows.infer(logits, k)
+        log_partition, marginals, _, _, _, entropy = rows.infer(logits, k)
         for j in range(2):
             v = torch.stack([p.vectors[j] for p in problems]).float()
             product = rows.covariance_product(rows.tilt(logits, k), k, v)
@@ -31,8 +32,8 @@ def check_moments() -> None:
                 assert (product[i] - p.products[j]).abs().max() <= bound, p.name
         for i, p in enumerate(problems):
             assert (marginals[i] - p.marginals).abs().max() <= TOLERANCE.marginals, p.name
-            for value, truth in zip(scalars[i], (p.log_partition, p.entropy), strict=False):
-                assert abs(value - truth) <= TOLERANCE.scalar * (1 + abs(truth)), p.name
+            for value, truth in ((log_partition, p.log_partition), (entropy, p.entropy)):
+                assert abs(value[i] - truth) <= TOLERANCE.scalar * (1 + abs(truth)), p.name
 
 
 def check_samples() -> None:
@@ -51,14 +52,29 @@ def check_bad_rows() -> None:
     logits[0, 1] = torch.nan
     k = torch.tensor([2, 6, 2])
     z, _ = rows.sample(logits, k, torch.arange(3).unsqueeze(0))
-    mu = rows.infer(logits, k)[0]
+    mu = rows.infer(logits, k)[1]
     for value in (z[0], mu):
         assert value[:2].isnan().all()
         assert abs(value[2].sum() - 2) < 1e-5
 
 
+def check_long_samples() -> None:
+    """Draws with replacement, halves, and their fallback, by the frequencies of items."""
+    generator = torch.Generator().manual_seed(1)
+    for n, k, draws in ((100, 5, 40), (128, 64, 20)):
+        logits = torch.randn(1, n, generator=generator)
+        seeds = torch.randint(1 << 60, (draws, 1), generator=generator)
+        z, _ = rows.sample(logits, torch.tensor([k]), seeds)
+        assert (z.sum(-1) == k).all()
+        assert ((z == 0) | (z == 1)).all()
+        mu = torch.as_tensor(oracle.LogSpaceDP(logits[0].double(), k).marginals())
+        error = (z[:, 0].double().mean(0) - mu) / (mu * (1 - mu) / draws).sqrt()
+        assert 0.5 < error.square().mean() < 1.6
+
+
 if __name__ == "__main__":
     check_samples()
     check_bad_rows()
+    check_long_samples()
     check_moments()
     print("all right")

@@ -90,9 +90,7 @@ def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tenso
     """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
     tilted coins (rows,) and the tilt's shift (rows,)."""
     if compiled := device_kernels(logits, method):
-        marginals, tilted, scalars = compiled.infer(logits, k)
-        narrow = scalars.to(logits.dtype)
-        return narrow[:, 0], marginals, tilted, narrow[:, 2], scalars[:, 3]
+        return compiled.infer(logits, k)[:-1]
     tilted, shift = _coins.tilt(logits, k)
     tossed = Coins.from_tilted(tilted, k)
     log_mass, rarer = _moments(method, logits).infer(tossed)
@@ -103,8 +101,8 @@ def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tenso
 def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
     """Entropy (rows,) and tilted logits (rows, n)."""
     if compiled := device_kernels(logits, method):
-        _, tilted, scalars = compiled.infer(logits, k)
-        return scalars[:, 1].to(logits.dtype), tilted
+        _, _, tilted, _, _, entropy = compiled.infer(logits, k)
+        return entropy, tilted
     tilted = tilt(logits, k)
     return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
 

@@ -45,13 +45,15 @@ class _Acceptance:
         self._mean = coins.excess
         self._least = (t == torch.inf).sum(-1)
         self._all = (t > -torch.inf).sum(-1)
+        self._free = t.isfinite().sum(-1)
 
     def probability(self, count: Tensor) -> Tensor:
         """P_B(count) / max P_B for every row."""
         offset = count.to(self._centre.dtype) - self._centre
         possible = (count >= self._least) & (count <= self._all)
-        # Further out the nodes alias.
-        possible &= 2 * (offset - self._mean).abs() < self._reach.number.squeeze(-1)
+        # Further out the nodes alias, unless there are as many as counts.
+        number = self._reach.number.squeeze(-1)
+        possible &= (2 * (offset - self._mean).abs() < number) | (self._free < number)
         return torch.where(possible, self._reach.mass(offset) / self._most, 0)
 
 

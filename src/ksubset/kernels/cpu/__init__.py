@@ -59,15 +59,16 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     return tilted
 
 
-def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Marginals (rows, n), tilted logits (rows, n), and float64 (rows, 4): the log-partition, the
-    entropy, log P(S = k) and the shift."""
+def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    """See :func:`ksubset.kernels.infer`; and the entropy."""
     logits, k = _contiguous(logits, k)
-    tilted, marginals = torch.empty_like(logits), torch.empty_like(logits)
-    scalars = torch.empty(logits.shape[0], 4, dtype=torch.float64)
+    marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
+    log_partition, log_mass, entropy = (logits.new_empty(len(logits)) for _ in range(3))
+    shift = logits.new_empty(len(logits), dtype=torch.float64)
     precision = PRECISIONS[logits.dtype]
-    _run(rows.infer, logits, logits, k, precision.tail, precision.decay, tilted, marginals, scalars)
-    return marginals, tilted, scalars
+    results = (log_partition, marginals, tilted, log_mass, shift, entropy)
+    _run(rows.infer, logits, logits, k, precision.tail, precision.decay, *results)
+    return results
 
 
 def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:

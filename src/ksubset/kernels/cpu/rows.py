@@ -126,22 +126,23 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
 
 
 @kernel
-def infer(first, last, logits, k, tail, decay, tilted, marginals, scalars):
-    """Tilted logits and marginals; in the four columns of ``scalars`` the log-partition, the
-    entropy, log P(S = k) and the shift."""
+def infer(
+    first, last, logits, k, tail, decay, log_partition, marginals, tilted, log_mass, shift, entropy
+):
+    """All that ksubset.kernels.infer returns, and the entropy."""
     n = logits.shape[-1]
     row, coins, nodes, narrow, wide = _scratch(logits)
     rarer = np.empty(padded(n), logits.dtype)
     for r in range(first, last):
-        shift = _tilt_one(logits[r], n, k[r], row, tilted[r])
+        shift[r] = _tilt_one(logits[r], n, k[r], row, tilted[r])
         if np.isnan(row[0]):
             marginals[r] = np.nan
-            scalars[r] = np.nan
+            log_partition[r] = log_mass[r] = shift[r] = entropy[r] = np.nan
             continue
         variance, free, ups = moments.toss(row, n, coins)
         count, number = moments.place_nodes(variance, free, tail, decay, nodes)
         moments.characteristic(n, coins, count, nodes, wide)
-        log_mass = moments.weigh(count, number, k[r] - ups, nodes)
+        mass = moments.weigh(count, number, k[r] - ups, nodes)
         moments.correct(n, coins, count, nodes, narrow, rarer)
         log_tails = moments.log_likelier(n, coins)
         cross, likely = 0.0, 0.0
@@ -152,10 +153,9 @@ def infer(first, last, logits, k, tail, decay, tilted, marginals, scalars):
                 cross += np.float64(abs(row[i])) * np.float64(rarer[i])
             if up and logits[r, i] < np.inf:
                 likely += np.float64(logits[r, i])
-        scalars[r, 0] = log_mass + likely - log_tails + shift * (ups - k[r])
-        scalars[r, 1] = max(log_mass + cross - log_tails, 0.0)
-        scalars[r, 2] = log_mass
-        scalars[r, 3] = shift
+        log_partition[r] = mass + likely - log_tails + shift[r] * (ups - k[r])
+        log_mass[r] = mass
+        entropy[r] = max(mass + cross - log_tails, 0.0)
 
 
 @kernel

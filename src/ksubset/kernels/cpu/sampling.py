@@ -190,7 +190,8 @@ def _halve(t, m, k, columns, key, counter, coins, nodes, wide, z):
         u = uniform(key, counter)
         counter += 1
         rest = k - heads
-        if rest < 0 or rest > kept or 2 * abs(rest - ups - mean) >= number:
+        # Counts further out than half of N are those of aliases, unless N covers all counts.
+        if rest < 0 or rest > kept or (kept >= number and 2 * abs(rest - ups - mean) >= number):
             continue
         if u * most < _mass(rest - ups, number, count, nodes):
             tilt_row(t, kept, rest)

@@ -68,6 +68,7 @@ def solve(theta, size, chosen, count, start, low, high):
     rare = chosen if few else count - chosen
     c = min(max(start, low), high)
     deviation = 1.0
+    best, least = c, np.inf
     for step in range(_STEPS):
         signed, variance, likely = _means(theta, size, c)
         excess = signed + (likely - chosen)
@@ -75,7 +76,10 @@ def solve(theta, size, chosen, count, start, low, high):
         if abs(excess) <= 0.05 * max(deviation, 1.0):
             if variance > 0:
                 c -= min(max(excess / variance, -2.0), 2.0)
-            break
+            return c, deviation
+        # Logits at the end of the floating point numbers may leave no c that is close.
+        if abs(excess) < least:
+            best, least = c, abs(excess)
         if excess < 0:
             low = max(low, c)
         else:
@@ -84,7 +88,7 @@ def solve(theta, size, chosen, count, start, low, high):
         move = math.log(rare / mean_rare) * mean_rare / max(variance, 1e-300)
         newton = c + (move if few else -move)
         c = newton if low < newton < high and step % 3 != 2 else _middle(low, high)
-    return c, deviation
+    return best, deviation
 
 
 @part

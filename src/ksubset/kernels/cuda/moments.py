@@ -1,0 +1,154 @@
+"""Moments of a row in registers, by the spectral method (see kernels/spectral.py)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ksubset.kernels.cuda.tilt import add3
+
+_PI = tl.constexpr(3.141592653589793)
+_INF = tl.constexpr(float("inf"))
+# As in spectral.PRECISIONS
+_TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
+
+
+@triton.jit
+def _complex_and_sums(a, b, g, h, c, d, i, j):
+    """Multiply complex numbers and add two more, in one reduction."""
+    return a * c - b * d, a * d + b * c, g + i, h + j
+
+
+@triton.jit
+def coins(t, inside):
+    up = t > 0
+    e = tl.exp(-tl.abs(t))
+    x = e / (1 + e)
+    x = tl.where(inside, x, 0.0)
+    pq = x * (1 - x)
+    skew = tl.where(up, 1 - 2 * x, 2 * x - 1)
+    return up, x, pq, skew
+
+
+@triton.jit
+def sine(x):
+    """sin x for |x| <= pi/2 in float64. (The interpreter that tests these kernels on CPUs has no
+    tl.sin.)"""
+    y = x * x
+    r = 1.9572941063391263e-20 * y - 8.22063524662433e-18
+    r = r * y + 2.8114572543455206e-15
+    r = r * y - 7.647163731819816e-13
+    r = r * y + 1.6059043836821613e-10
+    r = r * y - 2.505210838544172e-08
+    r = r * y + 2.7557319223985893e-06
+    r = r * y - 1.984126984126984e-04
+    r = r * y + 8.333333333333333e-03
+    r = r * y - 1.6666666666666666e-01
+    return x + x * y * r
+
+
+@triton.jit
+def half_angle(steps, number):
+    """sin and cos of pi steps / number for 0 <= steps <= number, in float64."""
+    # (The interpreter cannot take a constant of ours for the first factor.)
+    s = sine(tl.minimum(steps, number - steps) * _PI / number)
+    return s, sine((number - 2 * steps) * _PI / (2 * number))
+
+
+@triton.jit
+def rotation(steps, number):
+    """cos and sin of 2 pi steps / number for whole steps, in float64."""
+    s, c = half_angle(steps - number * tl.floor(steps / number), number)
+    return 1 - 2 * s * s, 2 * s * c
+
+
+@triton.jit
+def nodes_for(variance, free_count, TAIL: tl.constexpr):
+    """N, odd."""
+    number = tl.sqrt(variance * (2 * TAIL) + TAIL * TAIL / 9) + TAIL / 3
+    number = tl.minimum(free_count + 1, number)
+    return 2 * tl.ceil((number - 1) * 0.5) + 1
+
+
+@triton.jit
+def moments(t, k, v, inside):
+    """The coins' parts up, x, pq, the log of P(S = k), the correction of the marginals and the
+    covariance product, the last two over pq."""
+    up, x, pq, skew = coins(t, inside)
+    free = (tl.abs(t) < _INF) & inside
+    alive = pq > 0
+    variance, weighted, free_count = tl.reduce(
+        (pq, tl.where(alive, v * pq, 0.0), free.to(tl.float32)), 0, add3
+    )
+    # Twice, to take out what rounding left of a mean far larger than the spread. Both steps must
+    # see the same v - mean: written twice, one may be fused into a multiply-add.
+    floor = tl.maximum(variance, 1e-37)
+    v = tl.where(alive, v - weighted / floor, 0.0)
+    bad, ups, recentred = tl.reduce(
+        (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32), v * pq), 0, add3
+    )
+    v = tl.where(alive, v - recentred / floor, 0.0)
+    # Heads beyond those of the coins that likely show them: the products below are those of the
+    # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
+    k = k.to(tl.float32) - ups
+    variance = tl.where(bad > 0, 0.0, variance)
+    number = nodes_for(variance, free_count, _TAIL)
+    signed = tl.where(up, -x, x)
+    total, mean, correction, across, within = _over_nodes(
+        x, signed, skew, pq * v, variance, number, k, bad
+    )
+    total = tl.where(bad > 0, float("nan"), total)
+    correction = correction / total
+    product = (across - correction * mean) / total + v * (within / total)
+    return up, x, pq, tl.log(total / number), correction, product
+
+
+@triton.jit
+def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
+    """The sums over nodes, one after the other. (All at once, as a matrix of nodes and items, took
+    twice as long even for the shortest rows.)"""
+    wide = number.to(tl.float64)
+    step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
+    step_real, step_imag = rotation(k.to(tl.float64), wide)
+    # By recurrence, in float64: no chain of dependent polynomials for every node.
+    sine_wide, cosine_wide = wide * 0, wide * 0 + 1
+    real_wide, imag_wide = wide * 0 + 1, wide * 0
+    square = skew * skew
+    total = variance * 0
+    mean = variance * 0
+    correction = x * 0
+    across = x * 0
+    within = x * 0
+    node = variance * 0
+    active = bad == 0
+    while active:
+        s, c = sine_wide.to(tl.float32), cosine_wide.to(tl.float32)
+        s2, c2, sc = s * s, c * c, s * c
+        inverse = 1 / (c2 + s2 * square)
+        ratio = weight * inverse
+        phi_real, phi_imag, g_real, g_imag = tl.reduce(
+            (1 - x * (2 * s2), signed * (2 * sc), ratio * skew, ratio), 0, _complex_and_sums
+        )
+        g_real, g_imag = g_real * (2 * s2), g_imag * (2 * sc)
+        turn_real, turn_imag = real_wide.to(tl.float32), imag_wide.to(tl.float32)
+        twice = tl.where(node > 0, 2.0, 1.0)
+        w_real = twice * (phi_real * turn_real + phi_imag * turn_imag)
+        w_imag = twice * (phi_imag * turn_real - phi_real * turn_imag)
+        wg_real = w_real * g_real - w_imag * g_imag
+        wg_imag = w_real * g_imag + w_imag * g_real
+        total += w_real
+        mean += wg_real
+        correction += inverse * (skew * (2 * w_real * s2) - 2 * w_imag * sc)
+        across += inverse * (skew * (2 * wg_real * s2) - 2 * wg_imag * sc)
+        spread = w_real * c2 + skew * (2 * w_imag * sc - skew * (w_real * s2))
+        within += spread * inverse * inverse
+        node += 1
+        following = sine_wide * step_cosine + cosine_wide * step_sine
+        cosine_wide = cosine_wide * step_cosine - sine_wide * step_sine
+        sine_wide = following
+        turned = real_wide * step_real - imag_wide * step_imag
+        imag_wide = imag_wide * step_real + real_wide * step_imag
+        real_wide = turned
+        decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
+        active = tl.where(2 * node < number, decay, _DECAY) < _DECAY
+    return total, mean, correction, across, within

@@ -1,0 +1,358 @@
+"""An exact sample of a row in registers. In the order they are tried:
+
+* coins that all fall heads rarely: k draws *with* replacement, in proportion to the odds, until
+  they differ (docs/mathematics.md);
+* rejection, four tries for each call of Philox; while the number of heads has a wide spread, half
+  of the coins is tossed first and accepted as in kernels/halving.py;
+* should tries run out: item by item, from the characteristic function of what is left.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
+from ksubset.kernels.cuda.tilt import add3, solve
+
+_INF = tl.constexpr(float("inf"))
+MOST_COLLISIONS = tl.constexpr(6.0)  # sum of squared odds
+_LIGHT_ROUNDS = tl.constexpr(64)
+_WIDE_VARIANCE = tl.constexpr(8.0)
+_HALVING_ROUNDS = tl.constexpr(16)
+# As in kernels/halving.py
+_TAIL, _DECAY = tl.constexpr(40.0), tl.constexpr(19.0)
+# Where the counters of each kind of number start.
+_LIGHT, _ONE_BY_ONE = tl.constexpr(0x20000000), tl.constexpr(0x40000000)
+
+
+@triton.jit
+def _add4(a0, b0, c0, d0, a1, b1, c1, d1):
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
+
+
+@triton.jit
+def _multiply(a, b, c, d):
+    return a * c - b * d, a * d + b * c
+
+
+@triton.jit
+def thresholds(p):
+    """p as a number of 64 bits, in two halves: a chance below 2^-32 is not lost."""
+    scaled = p * 4294967296.0
+    whole = tl.floor(tl.minimum(scaled, 4294967040.0))
+    high = whole.to(tl.uint32)
+    low = ((scaled - whole) * 4294967296.0).to(tl.uint32)
+    certain = p >= 1
+    return (
+        tl.where(certain, 0xFFFFFFFF, high).to(tl.uint32),
+        tl.where(certain, 0xFFFFFFFF, low).to(tl.uint32),
+    )
+
+
+@triton.jit
+def _heads(bits, more, high, low):
+    # Only a tie looks at the second number, which serves another try as its first.
+    return ((bits < high) | ((bits == high) & (more < low))).to(tl.float32)
+
+
+@triton.jit
+def toss4(key, counter, high, low):
+    """Four tosses of every coin."""
+    r0, r1, r2, r3 = tl.randint4x(key, counter)
+    r0, r1 = r0.to(tl.uint32, bitcast=True), r1.to(tl.uint32, bitcast=True)
+    r2, r3 = r2.to(tl.uint32, bitcast=True), r3.to(tl.uint32, bitcast=True)
+    return (
+        _heads(r0, r1, high, low),
+        _heads(r1, r2, high, low),
+        _heads(r2, r3, high, low),
+        _heads(r3, r0, high, low),
+    )
+
+
+@triton.jit
+def wide_uniform(key, counter):
+    """In [0, 1) with 53 bits."""
+    r0, r1, _r2, _r3 = tl.randint4x(key, counter)
+    high = (r0.to(tl.uint32, bitcast=True) >> 5).to(tl.float64)
+    low = (r1.to(tl.uint32, bitcast=True) >> 6).to(tl.float64)
+    return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
+
+
+@triton.jit
+def _either(a, b):
+    return a | b
+
+
+@triton.jit
+def running_sums(odds, scratch, at, inside, wanted):
+    """Store the running sums of the odds, if wanted, and return their last."""
+    wide = odds.to(tl.float64)
+    whole = tl.sum(wide, 0)
+    if wanted > 0:
+        tl.store(scratch + at, tl.cumsum(wide, 0), inside)
+        tl.debug_barrier()
+    return whole
+
+
+@triton.jit
+def draw_light(
+    whole, scratch, k, key, place, at, inside, n, BLOCK: tl.constexpr, DRAWS: tl.constexpr
+):
+    """Draw with replacement until all k are different, several tries side by side. Returns whether
+    that came to pass; then the row is stored.
+
+    Every try marks the items it draws with a bit of its own: who finds it set has collided.
+    """
+    lane = tl.arange(0, DRAWS)
+    group = tl.where(k <= 16, 16, tl.where(k <= 32, 32, tl.where(k <= 64, 64, 128)))
+    group = tl.minimum(group, DRAWS)
+    attempt = lane // group
+    tries = DRAWS // group
+    used = (lane - attempt * group) < k
+    marks = place.to(tl.pointer_type(tl.int32), bitcast=True)
+    found = k * 0
+    turn = k * 0
+    searching = (found == 0) & (turn < _LIGHT_ROUNDS)
+    while searching:
+        bits = turn * tries
+        if bits % 32 == 0:
+            tl.debug_barrier()
+            tl.store(marks + at, tl.zeros([BLOCK], tl.int32), inside)
+            tl.debug_barrier()
+        # The first running sum above x; items without odds never are.
+        x = wide_uniform(key, lane + turn * DRAWS + _LIGHT) * whole
+        low = lane * 0
+        high = low + (n - 1)
+        reach = BLOCK
+        while reach > 1:
+            middle = (low + high) >> 1
+            above = tl.load(scratch + middle) > x
+            low = tl.where(above, low, tl.minimum(middle + 1, high))
+            high = tl.where(above, middle, high)
+            reach = reach >> 1
+        bit = tl.full([DRAWS], 1, tl.int32) << ((bits + attempt) % 32)
+        before = tl.atomic_or(marks + low, bit, mask=used)
+        collided = used & ((before & bit) != 0)
+        spoilt = tl.reduce(
+            tl.where(collided, tl.full([DRAWS], 1, tl.int32) << attempt, 0), 0, _either
+        )
+        first = tl.min(tl.where(((spoilt >> attempt) & 1) == 0, attempt, DRAWS), 0)
+        found = tl.where(first < DRAWS, 1, 0)
+        if found > 0:
+            tl.debug_barrier()
+            tl.store(place + at, tl.zeros([BLOCK], tl.float32), inside)
+            tl.debug_barrier()
+            tl.store(place + low, tl.full([DRAWS], 1.0, tl.float32), used & (attempt == first))
+        turn += 1
+        searching = (found == 0) & (turn < _LIGHT_ROUNDS)
+    return found
+
+
+@triton.jit
+def _masses(rest, x, signed, number, variance, centre, a0, a1, a2, a3):
+    """P(S = a) of the coins in ``rest`` at four counts and at the mode, by one loop over nodes."""
+    wide = number.to(tl.float64)
+    step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
+    sine, cosine = wide * 0, wide * 0 + 1
+    r0, i0 = rotation(a0.to(tl.float64), wide)
+    r1, i1 = rotation(a1.to(tl.float64), wide)
+    r2, i2 = rotation(a2.to(tl.float64), wide)
+    r3, i3 = rotation(a3.to(tl.float64), wide)
+    r4, i4 = rotation(centre.to(tl.float64), wide)
+    r5, i5 = rotation(centre.to(tl.float64) + 1, wide)
+    one, none = wide * 0 + 1, wide * 0
+    c0, s0, c1, s1, c2, s2 = one, none, one, none, one, none
+    c3, s3, c4, s4, c5, s5 = one, none, one, none, one, none
+    m0, m1, m2, m3, m4, m5 = none, none, none, none, none, none
+    x = tl.where(rest, x, 0.0).to(tl.float64)
+    signed = tl.where(rest, signed, 0.0).to(tl.float64)
+    node = variance * 0
+    active = variance >= 0
+    while active:
+        real, imag = tl.reduce(
+            (1 - x * (2 * sine * sine), signed * (2 * sine * cosine)), 0, _multiply
+        )
+        twice = tl.where(node > 0, 2.0, 1.0)
+        m0 += twice * (real * c0 + imag * s0)
+        m1 += twice * (real * c1 + imag * s1)
+        m2 += twice * (real * c2 + imag * s2)
+        m3 += twice * (real * c3 + imag * s3)
+        m4 += twice * (real * c4 + imag * s4)
+        m5 += twice * (real * c5 + imag * s5)
+        c0, s0 = c0 * r0 - s0 * i0, c0 * i0 + s0 * r0
+        c1, s1 = c1 * r1 - s1 * i1, c1 * i1 + s1 * r1
+        c2, s2 = c2 * r2 - s2 * i2, c2 * i2 + s2 * r2
+        c3, s3 = c3 * r3 - s3 * i3, c3 * i3 + s3 * r3
+        c4, s4 = c4 * r4 - s4 * i4, c4 * i4 + s4 * r4
+        c5, s5 = c5 * r5 - s5 * i5, c5 * i5 + s5 * r5
+        sine, cosine = (
+            sine * step_cosine + cosine * step_sine,
+            cosine * step_cosine - sine * step_sine,
+        )
+        node += 1
+        decay = 2 * variance * (sine * sine).to(tl.float32)
+        active = tl.where(2 * node < number, decay, _DECAY) < _DECAY
+    return m0, m1, m2, m3, tl.maximum(m4, m5)
+
+
+@triton.jit
+def _accepts(count, mass, most, u, mean, number, reach):
+    """Counts further out than half of N are those of aliases, unless N covers all counts."""
+    inside = tl.where(reach < number, 0.0, 2 * tl.abs(count - mean)) < number
+    return tl.where(inside, u * most < mass, False)
+
+
+@triton.jit
+def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
+    """Toss until k heads show. Returns the row, whether that came to pass, and the counter."""
+    wanted = k.to(tl.float32)
+    up, x, pq, _skew = coins(t, inside)
+    z = x * 0
+    # Coins still to be tossed; all others are settled in z.
+    left = inside
+    variance = tl.sum(pq, 0)
+    level = counter * 0
+    failed = counter * 0
+    halving = (variance > _WIDE_VARIANCE) & (level < 13)
+    while halving:
+        odd = left & (((at >> level) & 1) > 0)
+        even = left & (((at >> level) & 1) == 0)
+        odd_variance = tl.sum(tl.where(odd, pq, 0.0), 0)
+        even_variance = tl.sum(tl.where(even, pq, 0.0), 0)
+        swap = odd_variance > even_variance
+        half = tl.where(swap, even, odd)
+        rest = tl.where(swap, odd, even)
+        spread = tl.maximum(odd_variance, even_variance)
+        signed = tl.where(up, -x, x)
+        free = rest & (tl.abs(t) < _INF)
+        mean, ups, free_count = tl.reduce(
+            (
+                tl.where(rest, signed, 0.0),
+                (rest & up).to(tl.float32),
+                free.to(tl.float32),
+            ),
+            0,
+            add3,
+        )
+        number = nodes_for(spread, free_count, _TAIL)
+        high, low = thresholds(tl.where(half, tl.where(up, 1 - x, x), 0.0))
+        accepted = counter * 0
+        turn = counter * 0
+        taken = wanted * 0
+        tossing = (accepted == 0) & (turn < _HALVING_ROUNDS)
+        while tossing:
+            z0, z1, z2, z3 = toss4(key, counter * BLOCK + at, high, low)
+            n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
+            base = wanted - ups
+            m0, m1, m2, m3, most = _masses(
+                rest, x, signed, number, spread, tl.floor(mean),
+                base - n0, base - n1, base - n2, base - n3,
+            )  # fmt: skip
+            one = tl.arange(0, 1)
+            u0 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 4)), 0)
+            u1 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 3)), 0)
+            u2 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 2)), 0)
+            u3 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 1)), 0)
+            y0 = _accepts(base - n0, m0, most, u0, mean, number, free_count)
+            y1 = _accepts(base - n1, m1, most, u1, mean, number, free_count)
+            y2 = _accepts(base - n2, m2, most, u2, mean, number, free_count)
+            y3 = _accepts(base - n3, m3, most, u3, mean, number, free_count)
+            tossed = tl.where(y0, z0, tl.where(y1, z1, tl.where(y2, z2, z3)))
+            taken = tl.where(y0, n0, tl.where(y1, n1, tl.where(y2, n2, n3)))
+            accepted = tl.where(y0 | y1 | y2 | y3, 1, 0)
+            z = tl.where(half, tossed, z)
+            counter += 1
+            turn += 1
+            tossing = (accepted == 0) & (turn < _HALVING_ROUNDS)
+        failed = tl.where(accepted > 0, failed, 1)
+        wanted = wanted - taken
+        left = rest
+        # Tilt the rest to its own count. What is certain stays so.
+        forced = tl.sum((rest & (t == _INF)).to(tl.float32), 0)
+        chosen = wanted - forced
+        is_open = tl.where((chosen > 0) & (chosen < free_count), 1.0, 0.0)
+        row = tl.where(free, t, -_INF)
+        shift, _deviation = solve(
+            row, tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, free_count, 2.0),
+            0.0 * chosen, -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
+        )  # fmt: skip
+        settled = tl.where(chosen > 0, _INF, -_INF)
+        moved = tl.where(is_open > 0, t + shift, settled)
+        t = tl.where(free, moved, t)
+        up, x, pq, _skew = coins(t, rest)
+        variance = tl.sum(pq, 0)
+        level += 1
+        halving = (variance > _WIDE_VARIANCE) & (level < 13) & (failed == 0)
+
+    high, low = thresholds(tl.where(left, tl.where(up, 1 - x, x), 0.0))
+    found = counter * 0
+    turn = counter * 0
+    running = (failed == 0) & (turn < ROUNDS)
+    while running:
+        z0, z1, z2, z3 = toss4(key, counter * BLOCK + at, high, low)
+        n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
+        tossed = tl.where(n2 == wanted, z2, z3)
+        tossed = tl.where(n1 == wanted, z1, tossed)
+        tossed = tl.where(n0 == wanted, z0, tossed)
+        z = tl.where(left, tossed, z)
+        hit = (n0 == wanted) | (n1 == wanted) | (n2 == wanted) | (n3 == wanted)
+        found = tl.where(hit, 1, 0)
+        counter += 1
+        turn += 1
+        running = (found == 0) & (turn < ROUNDS)
+    return z, found, counter
+
+
+@triton.jit
+def one_by_one(tilted_row, drawn_row, k, number, free_count, key, n, NODES: tl.constexpr):
+    """Draw a row item by item from the characteristic function of what is left, in float64.
+
+    Dividing an item's factor out keeps every node's value to full relative precision.
+    """
+    node = tl.arange(0, NODES).to(tl.float64)
+    use = 2 * node < number
+    node = tl.where(use, node, 0.0)
+    twice = tl.where(use, tl.where(node > 0, 2.0, 1.0), 0.0).to(tl.float64)
+    cosine, sine = rotation(node, number)
+    real = twice * 0 + 1.0
+    imag = twice * 0
+    for i in range(n):
+        t = tl.load(tilted_row + i).to(tl.float64)
+        if tl.abs(t) < _INF:
+            p = 1 / (1 + tl.exp(-t))
+            q = 1 / (1 + tl.exp(t))
+            a = q + p * cosine
+            b = p * sine
+            new = real * a - imag * b
+            imag = real * b + imag * a
+            real = new
+    left = k
+    rest = free_count
+    one = tl.arange(0, 1)
+    for i in range(n):
+        t = tl.load(tilted_row + i).to(tl.float64)
+        take = tl.where(t > 0, 1.0, 0.0).to(tl.float64)
+        if tl.abs(t) < _INF:
+            p = 1 / (1 + tl.exp(-t))
+            q = 1 / (1 + tl.exp(t))
+            a = q + p * cosine
+            b = p * sine
+            size = a * a + b * b
+            new = (real * a + imag * b) / size
+            imag = (imag * a - real * b) / size
+            real = new
+            turn_real, turn_imag = rotation(node * left, number)
+            tails = q * tl.sum(twice * (real * turn_real + imag * turn_imag), 0)
+            # One head less to come: turned back by omega.
+            back_real = turn_real * cosine + turn_imag * sine
+            back_imag = turn_imag * cosine - turn_real * sine
+            heads = p * tl.sum(twice * (real * back_real + imag * back_imag), 0)
+            heads = tl.maximum(heads, 0.0)
+            tails = tl.maximum(tails, 0.0)
+            u = tl.sum(wide_uniform(key, one + i + _ONE_BY_ONE), 0)
+            take = tl.where(u * (heads + tails) < heads, 1.0, 0.0).to(tl.float64)
+            take = tl.where(left <= 0.5, 0.0, tl.where(left >= rest - 0.5, 1.0, take))
+            left = left - take
+            rest = rest - 1
+        tl.store(drawn_row + i, take.to(tl.float32))

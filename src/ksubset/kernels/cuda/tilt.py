@@ -1,0 +1,129 @@
+"""The tilt of a row in registers (see kernels/coins.py)."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+_STEPS = tl.constexpr(64)
+_INF = tl.constexpr(float("inf"))
+
+
+@triton.jit
+def add3(a0, b0, c0, a1, b1, c1):
+    return a0 + a1, b0 + b1, c0 + c1
+
+
+@triton.jit
+def _extremes(a0, b0, a1, b1):
+    return tl.maximum(a0, a1), tl.minimum(b0, b1)
+
+
+@triton.jit
+def _add2(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
+def _middle(low, high):
+    """Midpoint in the order of floating point numbers: any bracket closes in 32 steps."""
+    a = low.to(tl.int32, bitcast=True)
+    b = high.to(tl.int32, bitcast=True)
+    a = a ^ ((a >> 31) & 0x7FFFFFFF)
+    b = b ^ ((b >> 31) & 0x7FFFFFFF)
+    mid = (a >> 1) + (b >> 1) + (a & b & 1)
+    mid = mid ^ ((mid >> 31) & 0x7FFFFFFF)
+    return mid.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def solve(theta, chosen, count, start, low, high, is_open):
+    """See coins._solve. Returns the shift and the deviation of the number of heads."""
+    few = chosen <= count * 0.5
+    rare = tl.where(few, chosen, count - chosen)
+    c = tl.minimum(tl.maximum(start, low), high)
+    step = chosen * 0
+    deviation = chosen * 0 + 1
+    best = c
+    least = chosen * 0 + _INF
+    close = is_open < 0
+    running = is_open > 0
+    while running:
+        t = theta + c
+        up = t > 0
+        e = tl.exp(-tl.abs(t))
+        x = e / (1 + e)
+        signed = tl.where(up, -x, x)
+        signed_sum, variance, heads = tl.reduce((signed, x * (1 - x), up.to(tl.float32)), 0, add3)
+        excess = signed_sum + (heads - chosen)
+        mean_rare = tl.maximum(tl.where(few, excess, -excess) + rare, 1e-30)
+        move = tl.log(rare / mean_rare) * mean_rare / tl.maximum(variance, 1e-30)
+        newton = c + tl.where(few, move, -move)
+        deviation = tl.maximum(tl.sqrt(variance), 1.0)
+        close = tl.abs(excess) <= 0.05 * deviation
+        polish = excess / tl.maximum(variance, 1e-37)
+        polish = tl.minimum(tl.maximum(polish, -2.0), 2.0)
+        # Logits at the end of the floating point numbers may leave no c that is close.
+        best = tl.where(tl.abs(excess) < least, c, best)
+        least = tl.minimum(least, tl.abs(excess))
+        low = tl.where(excess < 0, tl.maximum(low, c), low)
+        high = tl.where(excess > 0, tl.minimum(high, c), high)
+        inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
+        c = tl.where(close, c - polish, tl.where(inside, newton, _middle(low, high)))
+        step += 1
+        running = tl.where(close, step * 0, _STEPS - step) > 0.5
+    return tl.where(close, c, best), deviation
+
+
+@triton.jit
+def tilt_row(theta, k, inside):
+    """The tilted row with its special values, and the shift in two parts (coins.tilt)."""
+    free = (tl.abs(theta) < _INF) & inside
+    forced = (theta == _INF) & inside
+    nan = (theta != theta) & inside
+    free_count, forced_count, nan_count = tl.reduce(
+        (free.to(tl.float32), forced.to(tl.float32), nan.to(tl.float32)), 0, add3
+    )
+    free_k = k.to(tl.float32) - forced_count
+    # Flags of the row are numbers: they multiply the flags of its items.
+    valid = tl.where(nan_count > 0, 0.0, 1.0)
+    valid = tl.where(free_k < 0, 0.0, tl.where(free_k > free_count, 0.0, valid))
+    is_open = tl.where(free_k > 0, valid, 0.0)
+    is_open = tl.where(free_k < free_count, is_open, 0.0)
+    chosen = tl.where(is_open > 0, free_k, 1.0)
+    count = tl.where(is_open > 0, free_count, 2.0)
+    use = free.to(tl.float32) * is_open > 0
+    row = tl.where(use, theta, -_INF)
+    highest, lowest = tl.reduce((row, tl.where(use, theta, _INF)), 0, _extremes)
+    highest = tl.where(is_open > 0, highest, 0.0)
+    lowest = tl.where(is_open > 0, lowest, 0.0)
+    odds = tl.log(chosen) - tl.log(count - chosen)
+    few = chosen <= count * 0.5
+    mass_low, mass_high = tl.reduce(
+        (
+            tl.where(use, tl.exp(theta - highest), 0.0),
+            tl.where(use, tl.exp(lowest - theta), 0.0),
+        ),
+        0,
+        _add2,
+    )
+    start = tl.where(
+        few,
+        tl.log(chosen) - tl.log(tl.maximum(mass_low, 1e-37)) - highest,
+        tl.log(tl.maximum(mass_high, 1e-37)) - lowest - tl.log(count - chosen),
+    )
+    start = tl.where(is_open > 0, start, 0.0)
+    first, deviation = solve(row, chosen, count, start, odds - highest, odds - lowest, is_open)
+    row = row + first
+    # Far from zero, `first` has no room for all digits; see coins.tilt.
+    reach = 1 + 2e-6 * tl.abs(first)
+    rough = tl.where(tl.abs(first) * deviation > 1e4, is_open, 0.0)
+    second, _deviation = solve(row, chosen, count, 0.0 * first, -reach, reach, rough)
+    first = tl.where(is_open > 0, first, 0.0)
+    second = tl.where(is_open > 0, second, 0.0)
+    all_free = tl.where(free_k == free_count, 1.0 - is_open, 0.0)
+    t = row + second
+    always = forced.to(tl.float32) + free.to(tl.float32) * all_free > 0
+    t = tl.where(always, _INF, t)
+    t = tl.where(inside.to(tl.float32) * (1 - valid) > 0, float("nan"), t)
+    return t, first, second
