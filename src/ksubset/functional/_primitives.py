@@ -64,7 +64,7 @@ def _fold(batch: int, dims: _Axes, args: tuple[Any, ...], axes: _Axes) -> list[A
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _plain_eager(args: tuple[Any, ...]) -> bool:
+def plain_eager(args: tuple[Any, ...]) -> bool:
     """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
     has to see the operator."""
     return values_can_be_read() and not any(
@@ -72,6 +72,11 @@ def _plain_eager(args: tuple[Any, ...]) -> bool:
         and (type(argument) not in _PLAIN or torch._C._functorch.is_legacy_batchedtensor(argument))
         for argument in args
     )
+
+
+def no_forward_mode() -> bool:
+    """No tensor can have a tangent now."""
+    return forward_ad._current_level < 0
 
 
 def _for_nested_levels(rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -129,7 +134,11 @@ def _register(
     direct: Any = type(function.__name__, (function,), {"forward": staticmethod(function.kernel)})
 
     def call(*args: Any) -> Any:
-        return direct.apply(*args) if _plain_eager(args) else operator(*args)
+        if not plain_eager(args):
+            return operator(*args)
+        if not torch.is_grad_enabled() and no_forward_mode():
+            return function.kernel(*args)
+        return direct.apply(*args)
 
     def vmap(info: Any, in_dims: _Axes, *args: Any) -> tuple[Any, Any]:
         batch = info.batch_size

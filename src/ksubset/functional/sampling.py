@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ksubset._arguments import Problem, check_method, problem
-from ksubset.functional import _primitives
+from ksubset.functional import _eager, _primitives
 
 __all__ = ["sample", "sample_indices", "simple"]
 
@@ -53,6 +53,9 @@ def simple(
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     seeds = _seeds(given, sample_shape, generator)
+    if logits.dtype == given.logits.dtype and _is_plain(logits, given, mask):
+        shape = (*sample_shape, *logits.shape)
+        return _eager.simple(logits, given.k, seeds, method, shape)
     return _shaped(given, _primitives.sample(given.logits, given.k, seeds, method)[0], sample_shape)
 
 
@@ -133,6 +136,16 @@ def sample_indices(
     # Stable: the chosen ones first, in their order.
     order = z.sort(dim=-1, descending=True, stable=True).indices[..., :k]
     return order.masked_fill(z[..., :1].isnan(), -1)
+
+
+def _is_plain(logits: Tensor, given: Problem, mask: Tensor | None) -> bool:
+    """Nothing but autograd sees the call, and the rows are those of the logits as given."""
+    return (
+        mask is None
+        and given.batch_shape == logits.shape[:-1]
+        and _primitives.plain_eager((logits,))
+        and _primitives.no_forward_mode()
+    )
 
 
 def _seeds(

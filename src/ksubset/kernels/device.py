@@ -18,22 +18,21 @@ def device_kernels(logits: Tensor, method: str) -> Any:
     if method != "auto":
         return None
     if logits.is_cuda:
-        rows = _triton_rows() if logits.dtype == torch.float32 else None
-        return rows if rows is not None and logits.shape[-1] <= rows.MAX_ITEMS else None
-    return _numba_rows() if logits.device.type == "cpu" else None
+        return _triton(logits.shape[-1]) if logits.dtype == torch.float32 else None
+    return _numba() if logits.device.type == "cpu" else None
 
 
 @cache
-def _triton_rows() -> Any:
+def _triton(n: int) -> Any:
     try:
-        from ksubset.kernels.cuda import rows
+        from ksubset.kernels.cuda import long, rows
     except ImportError:  # torch without Triton
         return None
-    return rows
+    return rows if n <= rows.MAX_ITEMS else long
 
 
 @cache
-def _numba_rows() -> Any:
+def _numba() -> Any:
     from ksubset.kernels import cpu
 
     return cpu

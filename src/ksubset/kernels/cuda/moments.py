@@ -21,6 +21,7 @@ def _complex_and_sums(a, b, g, h, c, d, i, j):
 
 @triton.jit
 def coins(t, inside):
+    """Whether heads is likelier, min(p, q), pq and p - q."""
     up = t > 0
     e = tl.exp(-tl.abs(t))
     x = e / (1 + e)

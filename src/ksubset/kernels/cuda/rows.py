@@ -10,6 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from ksubset.kernels.cuda.launch import Launcher
 from ksubset.kernels.cuda.moments import coins, moments
 from ksubset.kernels.cuda.sampling import (
     MOST_COLLISIONS,
@@ -25,14 +26,13 @@ _INF = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _tilt_kernel(logits, counts, tilted, shifts, n, BLOCK: tl.constexpr):
+def _tilt_kernel(logits, counts, tilted, n, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
     theta = tl.load(logits + row * n + at, inside, -_INF)
-    t, first, second = tilt_row(theta, tl.load(counts + row), inside)
+    t, _first, _second = tilt_row(theta, tl.load(counts + row), inside)
     tl.store(tilted + row * n + at, t, inside)
-    tl.store(shifts + row, first.to(tl.float64) + second.to(tl.float64))
 
 
 @triton.jit
@@ -142,16 +142,22 @@ def _sample_kernel(
             )  # fmt: skip
 
 
-def _launch(rows: int, n: int, items_per_warp: int = 256) -> dict[str, int]:
-    """Measured on an H200: few rows leave the chip room for more warps each, and many rows want
-    them narrow. docs/decisions.md has the figures."""
-    block = triton.next_power_of_2(n)
+_infer = Launcher(_infer_kernel, "BLOCK")
+_tilt = Launcher(_tilt_kernel, "BLOCK")
+_covariance = Launcher(_covariance_kernel, "BLOCK")
+_sample = Launcher(_sample_kernel, "BLOCK", "DRAWS", "ROUNDS", "NODES")
+
+
+def _shape(rows: int, n: int, items_per_warp: int = 256) -> tuple[int, int]:
+    """The width of a program, a power of two, and its warps.
+
+    Measured on an H200: few rows leave the chip room for more warps each, and many rows want them
+    narrow. docs/decisions.md has the figures.
+    """
+    block = 1 << (n - 1).bit_length()
     if rows < 512:
         items_per_warp = 128
-    return {
-        "BLOCK": block,
-        "num_warps": min(8, max(1, block // items_per_warp)),
-    }
+    return block, min(8, max(1, block // items_per_warp))
 
 
 def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
@@ -163,7 +169,8 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     shift = logits.new_empty(rows, dtype=torch.float64)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     if rows:
-        _infer_kernel[(rows,)](logits, k, *results, n, **_launch(rows, n))
+        block, warps = _shape(rows, n)
+        _infer(rows, (logits, k, *results, n), (block,), warps)
     return results
 
 
@@ -172,9 +179,9 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     logits, k = logits.contiguous(), k.contiguous()
     rows, n = logits.shape
     tilted = torch.empty_like(logits)
-    shifts = logits.new_empty(rows, dtype=torch.float64)
     if rows:
-        _tilt_kernel[(rows,)](logits, k, tilted, shifts, n, **_launch(rows, n))
+        block, warps = _shape(rows, n)
+        _tilt(rows, (logits, k, tilted, n), (block,), warps)
     return tilted
 
 
@@ -184,7 +191,8 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     rows, n = tilted.shape
     product = torch.empty_like(tilted)
     if rows:
-        _covariance_kernel[(rows,)](tilted, k, v, product, n, **_launch(rows, n, 512))
+        block, warps = _shape(rows, n, 512)
+        _covariance(rows, (tilted, k, v, product, n), (block,), warps)
     return product
 
 
@@ -195,12 +203,13 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     samples = seeds.shape[0]
     drawn = logits.new_empty(samples, rows, n)
     tilted = torch.empty_like(logits)
-    draws = 0 if n < 64 else 64 if n <= 1024 else 128
-    scratch = logits.new_empty(logits.shape if draws else 1, dtype=torch.float64)
     if rows:
-        _sample_kernel[(rows,)](
-            logits, k, seeds, drawn, tilted, scratch, n, rows, samples,
-            **_launch(rows, n), DRAWS=draws, ROUNDS=rounds,
-            NODES=min(512, max(16, triton.next_power_of_2(n))),
+        block, warps = _shape(rows, n, 512)
+        draws = 0 if n < 64 else 64 if n <= 1024 else 256
+        # Running sums of odds; without draws from them, nobody writes here.
+        scratch = logits.new_empty(rows, n, dtype=torch.float64) if draws else tilted
+        _sample(
+            rows, (logits, k, seeds, drawn, tilted, scratch, n, rows, samples),
+            (block, draws, rounds, min(512, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

@@ -11,6 +11,7 @@ _INF = tl.constexpr(float("inf"))
 
 @triton.jit
 def add3(a0, b0, c0, a1, b1, c1):
+    """Three sums in one reduction."""
     return a0 + a1, b0 + b1, c0 + c1
 
 
@@ -25,7 +26,7 @@ def _add2(a0, b0, a1, b1):
 
 
 @triton.jit
-def _middle(low, high):
+def bisect(low, high):
     """Midpoint in the order of floating point numbers: any bracket closes in 32 steps."""
     a = low.to(tl.int32, bitcast=True)
     b = high.to(tl.int32, bitcast=True)
@@ -69,7 +70,7 @@ def solve(theta, chosen, count, start, low, high, is_open):
         low = tl.where(excess < 0, tl.maximum(low, c), low)
         high = tl.where(excess > 0, tl.minimum(high, c), high)
         inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
-        c = tl.where(close, c - polish, tl.where(inside, newton, _middle(low, high)))
+        c = tl.where(close, c - polish, tl.where(inside, newton, bisect(low, high)))
         step += 1
         running = tl.where(close, step * 0, _STEPS - step) > 0.5
     return tl.where(close, c, best), deviation
