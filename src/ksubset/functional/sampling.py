@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ksubset._arguments import Problem, check_method, problem
+from ksubset._arguments import Problem, check_method, problem, reads_values
 from ksubset.functional import _eager, _primitives
 
 __all__ = ["sample", "sample_indices", "simple"]
@@ -50,13 +50,19 @@ def simple(
         >>> logits.grad[0]
         tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
     """
-    check_method(method)
-    given = problem(logits, k, mask, validate_args=validate_args)
-    seeds = _seeds(given, sample_shape, generator)
-    if logits.dtype == given.logits.dtype and _is_plain(logits, given, mask):
-        shape = (*sample_shape, *logits.shape)
-        return _eager.simple(logits, given.k, seeds, method, shape)
-    return _shaped(given, _primitives.sample(given.logits, given.k, seeds, method)[0], sample_shape)
+    key = _eager.key_of(logits, k, sample_shape, mask, method)
+    plan = _eager.plan_for(key)
+    if plan is None or validate_args or (validate_args is None and reads_values(logits)):
+        check_method(method)
+        given = problem(logits, k, mask, validate_args=validate_args)
+        shape = _seeds_shape(given, sample_shape)
+        if plan is None:
+            if key is not None:
+                _eager.keep(key, given.k, shape)
+            seeds = _seeds(shape, given.logits.device, generator)
+            rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
+            return _shaped(given, rows, sample_shape)
+    return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator), method)
 
 
 def sample(
@@ -138,30 +144,22 @@ def sample_indices(
     return order.masked_fill(z[..., :1].isnan(), -1)
 
 
-def _is_plain(logits: Tensor, given: Problem, mask: Tensor | None) -> bool:
-    """Nothing but autograd sees the call, and the rows are those of the logits as given."""
-    return (
-        mask is None
-        and given.batch_shape == logits.shape[:-1]
-        and _primitives.plain_eager((logits,))
-        and _primitives.no_forward_mode()
-    )
-
-
-def _seeds(
-    given: Problem, sample_shape: Sequence[int], generator: torch.Generator | None
-) -> Tensor:
-    """A seed for every drawn row, (samples, rows)."""
-    if generator is not None and not isinstance(generator, torch.Generator):
-        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
+def _seeds_shape(given: Problem, sample_shape: Sequence[int]) -> tuple[int, int]:
+    """A seed for every drawn row: (samples, rows)."""
     if isinstance(sample_shape, int) or not all(
         isinstance(size, (int, torch.SymInt)) and size >= 0 for size in sample_shape
     ):
         raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
-    device = given.logits.device
-    shape = (math.prod(sample_shape), given.logits.shape[0])
+    return math.prod(sample_shape), given.logits.shape[0]
+
+
+def _seeds(
+    shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+) -> Tensor:
     if generator is None:  # the overload that torch.compile knows has no generator
         return torch.randint(-(1 << 62), 1 << 62, shape, device=device)
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator must be a torch.Generator, got {type(generator).__name__}")
     seeds = torch.randint(-(1 << 62), 1 << 62, shape, generator=generator, device=generator.device)
     return seeds.to(device)
 

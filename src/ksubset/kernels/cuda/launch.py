@@ -1,8 +1,8 @@
 """Launching a Triton kernel again without the work of the first time.
 
 ``kernel[grid](...)`` works out on every call which of the compiled variants its arguments ask for,
-which takes longer than a small kernel runs. What that depends on (types, alignment, whether an
-integer is one or a multiple of sixteen) is a short key here.
+which takes longer than a small kernel runs. What that depends on is known here: types never vary,
+all tensors are aligned, and the numbers are part of a key.
 """
 
 from __future__ import annotations
@@ -16,14 +16,9 @@ from torch import Tensor
 _INTERPRETED = triton.knobs.runtime.interpret
 
 
-def _trait(argument: Any) -> Any:
-    if isinstance(argument, Tensor):
-        return argument.data_ptr() % 16 == 0, argument.dtype
-    return argument == 1, argument % 16 == 0, -(1 << 31) <= argument < 1 << 31
-
-
 class Launcher:
-    """A Triton kernel whose constants come last among its parameters, in this order."""
+    """A Triton kernel whose parameters are: tensors given to it, tensors made for it, numbers,
+    constants (named here)."""
 
     def __init__(self, kernel: Any, *constants: str) -> None:
         self._kernel = kernel
@@ -33,40 +28,33 @@ class Launcher:
     def __call__(
         self,
         programs: int,
-        arguments: tuple[Any, ...],
+        given: tuple[Tensor, ...],
+        made: tuple[Tensor, ...],
+        numbers: tuple[int, ...],
         constants: tuple[int, ...],
         warps: int,
         cooperative: bool = False,
     ) -> None:
-        """Launch on the device and stream of the first argument."""
-        device = arguments[0].device
-        if device.type == "cuda" and device.index != torch.cuda.current_device():
+        """Launch on the device of the tensors, on its current stream."""
+        device = given[0].device.index
+        given = tuple(x.clone() if x.data_ptr() % 16 else x for x in given)
+        if device is not None and device != torch.cuda.current_device():
             with torch.cuda.device(device):
-                self._launch(programs, arguments, constants, warps, cooperative)
-        else:
-            self._launch(programs, arguments, constants, warps, cooperative)
-
-    def _launch(
-        self,
-        programs: int,
-        arguments: tuple[Any, ...],
-        constants: tuple[int, ...],
-        warps: int,
-        cooperative: bool,
-    ) -> None:
-        key = (
-            arguments[0].device.index,
-            constants,
-            warps,
-            cooperative,
-            *[_trait(argument) for argument in arguments],
-        )
+                self(programs, given, made, numbers, constants, warps, cooperative)
+            return
+        key = (device, numbers, constants, warps, cooperative)
         compiled = self._compiled.get(key)
         if compiled is not None:
-            compiled[(programs, 1, 1)](*arguments, *constants)
+            # Nobody has asked Triton for hooks around launches of ours.
+            compiled.run(
+                programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), compiled.function,
+                compiled.packed_metadata, None, None, None, *given, *made, *numbers, *constants,
+            )  # fmt: skip
             return
         options = {"launch_cooperative_grid": True} if cooperative else {}
         named = dict(zip(self._constants, constants, strict=True))
-        compiled = self._kernel[(programs,)](*arguments, **named, num_warps=warps, **options)
+        compiled = self._kernel[(programs,)](
+            *given, *made, *numbers, **named, num_warps=warps, **options
+        )
         if not _INTERPRETED:
             self._compiled[key] = compiled

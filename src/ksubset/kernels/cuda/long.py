@@ -13,7 +13,6 @@ tiles, every other one, until one tile is left, and that in registers.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import torch
 import triton
@@ -30,7 +29,7 @@ _INF = tl.constexpr(float("inf"))
 _STEPS = tl.constexpr(64)
 _TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
 # As in kernels/halving.py
-_HALVING_TAIL, _HALVING_DECAY = tl.constexpr(40.0), tl.constexpr(19.0)
+_HALVING_TAIL, _HALVING_DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
 _TRIES = tl.constexpr(16)
 _NODES = tl.constexpr(32)
 # The board of a program: sums, then the characteristic function, then coefficients of nodes.
@@ -56,32 +55,36 @@ def _wait(counter, epoch, G: tl.constexpr):
 @triton.jit
 def _share4(a, b, c, d, board, counter, epoch, g, G: tl.constexpr, GP: tl.constexpr):
     """Four sums over the row's programs. Boards alternate: nobody writes on one being read."""
-    side = ((epoch // G) % 2) * (G * _BOARD)
-    mine = board + side + g * _BOARD
-    tl.store(mine + 0, a.to(tl.float64))
-    tl.store(mine + 1, b.to(tl.float64))
-    tl.store(mine + 2, c.to(tl.float64))
-    tl.store(mine + 3, d.to(tl.float64))
-    epoch = _wait(counter, epoch, G)
-    who = tl.arange(0, GP)
-    all_of = board + side + who * _BOARD
-    a = tl.sum(tl.load(all_of + 0, who < G, 0.0, volatile=True), 0)
-    b = tl.sum(tl.load(all_of + 1, who < G, 0.0, volatile=True), 0)
-    c = tl.sum(tl.load(all_of + 2, who < G, 0.0, volatile=True), 0)
-    d = tl.sum(tl.load(all_of + 3, who < G, 0.0, volatile=True), 0)
+    a, b, c, d = a.to(tl.float64), b.to(tl.float64), c.to(tl.float64), d.to(tl.float64)
+    if G > 1:
+        side = ((epoch // G) % 2) * (G * _BOARD)
+        mine = board + side + g * _BOARD
+        tl.store(mine + 0, a)
+        tl.store(mine + 1, b)
+        tl.store(mine + 2, c)
+        tl.store(mine + 3, d)
+        epoch = _wait(counter, epoch, G)
+        who = tl.arange(0, GP)
+        all_of = board + side + who * _BOARD
+        a = tl.sum(tl.load(all_of + 0, who < G, 0.0, volatile=True), 0)
+        b = tl.sum(tl.load(all_of + 1, who < G, 0.0, volatile=True), 0)
+        c = tl.sum(tl.load(all_of + 2, who < G, 0.0, volatile=True), 0)
+        d = tl.sum(tl.load(all_of + 3, who < G, 0.0, volatile=True), 0)
     return a, b, c, d, epoch
 
 
 @triton.jit
 def _share_extremes(most, least, board, counter, epoch, g, G: tl.constexpr, GP: tl.constexpr):
-    side = ((epoch // G) % 2) * (G * _BOARD)
-    tl.store(board + side + g * _BOARD, most.to(tl.float64))
-    tl.store(board + side + g * _BOARD + 1, least.to(tl.float64))
-    epoch = _wait(counter, epoch, G)
-    who = tl.arange(0, GP)
-    all_of = board + side + who * _BOARD
-    most = tl.max(tl.load(all_of, who < G, -_INF, volatile=True), 0)
-    least = tl.min(tl.load(all_of + 1, who < G, _INF, volatile=True), 0)
+    most, least = most.to(tl.float64), least.to(tl.float64)
+    if G > 1:
+        side = ((epoch // G) % 2) * (G * _BOARD)
+        tl.store(board + side + g * _BOARD, most)
+        tl.store(board + side + g * _BOARD + 1, least)
+        epoch = _wait(counter, epoch, G)
+        who = tl.arange(0, GP)
+        all_of = board + side + who * _BOARD
+        most = tl.max(tl.load(all_of, who < G, -_INF, volatile=True), 0)
+        least = tl.min(tl.load(all_of + 1, who < G, _INF, volatile=True), 0)
     return most, least, epoch
 
 
@@ -150,7 +153,8 @@ def _tilt(
     logits, k, tilted, n, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Store the tilted row. Returns whether it is valid (1 or 0) and the shift."""
+    """Store the tilted row. Returns whether it is valid (1 or 0), how many of its free items are
+    to be chosen, and the shift."""
     tiles = (n + TILE - 1) // TILE
     free_sum = tl.zeros([TILE], tl.float32)
     forced_sum = tl.zeros([TILE], tl.float32)
@@ -216,7 +220,7 @@ def _tilt(
         t = tl.where(valid > 0, t, float("nan"))
         tl.store(tilted + at, t, inside)
     shift = tl.where(is_open > 0, base.to(tl.float64) + rest.to(tl.float64), 0.0)
-    return valid, shift, epoch
+    return valid, free_k, shift, epoch
 
 
 @triton.jit
@@ -236,58 +240,71 @@ def _spectrum(
     mine = board + side + g * _BOARD + _PHI
     step_sine, step_cosine = half_angle(number * 0 + 1, number)
     s, c = number * 0, number * 0 + 1
+    nodes = tl.zeros([], tl.int32)
     node = tl.zeros([], tl.int32)
     active = variance >= 0
     while active:
-        down, turn = 2 * s * s, 2 * s * c
-        s2, c2 = (s * s).to(tl.float32), (c * c).to(tl.float32)
-        real = tl.full([TILE], 1.0, tl.float64)
-        imag = tl.zeros([TILE], tl.float64)
-        g_real = tl.zeros([TILE], tl.float32)
-        g_imag = tl.zeros([TILE], tl.float32)
+        # Two nodes in one pass: their coins are the same. The second may be one too many.
+        t_s, t_c = s * step_cosine + c * step_sine, c * step_cosine - s * step_sine
+        real, imag = tl.full([TILE], 1.0, tl.float64), tl.zeros([TILE], tl.float64)
+        t_real, t_imag = tl.full([TILE], 1.0, tl.float64), tl.zeros([TILE], tl.float64)
+        g_real, g_imag = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
+        h_real, h_imag = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
         for i in range(g, tiles, G):
             at, inside, t = _tile(source, i, first, stride, n, TILE)
             up, x, pq, skew = coins(t + base, inside)
-            factor_real = 1 - x.to(tl.float64) * down
-            factor_imag = tl.where(up, -x, x).to(tl.float64) * turn
-            new = real * factor_real - imag * factor_imag
-            imag = real * factor_imag + imag * factor_real
-            real = new
+            wide = x.to(tl.float64)
+            signed = tl.where(up, -wide, wide)
+            real, imag = _multiply(real, imag, 1 - wide * (2 * s * s), signed * (2 * s * c))
+            t_real, t_imag = _multiply(
+                t_real, t_imag, 1 - wide * (2 * t_s * t_s), signed * (2 * t_s * t_c)
+            )
             if WEIGHTED:
                 v = tl.load(weights + at, inside, 0.0)
-                v = tl.where(pq > 0, (v - mean) - again, 0.0)
-                ratio = pq * v / (c2 + s2 * (skew * skew))
+                v = tl.where(pq > 0, (v - mean) - again, 0.0) * pq
+                square = skew * skew
+                ratio = v / ((c * c).to(tl.float32) + (s * s).to(tl.float32) * square)
                 g_real += ratio * skew
                 g_imag += ratio
+                ratio = v / ((t_c * t_c).to(tl.float32) + (t_s * t_s).to(tl.float32) * square)
+                h_real += ratio * skew
+                h_imag += ratio
         real_part, imag_part = tl.reduce((real, imag), 0, _multiply)
         tl.store(mine + node, real_part)
         tl.store(mine + _NODES + node, imag_part)
+        real_part, imag_part = tl.reduce((t_real, t_imag), 0, _multiply)
+        tl.store(mine + node + 1, real_part)
+        tl.store(mine + _NODES + node + 1, imag_part)
         if WEIGHTED:
             tl.store(mine + 2 * _NODES + node, tl.sum(g_real, 0).to(tl.float64))
             tl.store(mine + 3 * _NODES + node, tl.sum(g_imag, 0).to(tl.float64))
-        s, c = s * step_cosine + c * step_sine, c * step_cosine - s * step_sine
-        node += 1
-        reach = tl.where(2 * node < number, 2 * variance * s * s, decay)
-        active = tl.where(node < _NODES, reach, decay) < decay
+            tl.store(mine + 2 * _NODES + node + 1, tl.sum(h_real, 0).to(tl.float64))
+            tl.store(mine + 3 * _NODES + node + 1, tl.sum(h_imag, 0).to(tl.float64))
+        reach = tl.where(2 * (node + 1) < number, 2 * variance * t_s * t_s, decay)
+        nodes = node + tl.where(reach < decay, 2, 1)
+        s, c = t_s * step_cosine + t_c * step_sine, t_c * step_cosine - t_s * step_sine
+        node += 2
+        following = tl.where(2 * node < number, 2 * variance * s * s, decay)
+        following = tl.where(nodes == node, following, decay)
+        active = tl.where(node < _NODES, following, decay) < decay
     epoch = _wait(counter, epoch, G)
     who = tl.arange(0, GP)
     lane = tl.arange(0, _NODES)
     all_of = board + side + _PHI + who[:, None] * _BOARD + lane[None, :]
-    use = (who < G)[:, None] & (lane < node)[None, :]
+    use = (who < G)[:, None] & (lane < nodes)[None, :]
     real = tl.load(all_of, use, 1.0, volatile=True)
     imag = tl.load(all_of + _NODES, use, 0.0, volatile=True)
     real, imag = tl.reduce((real, imag), 0, _multiply)
-    twice = tl.where(lane < node, tl.where(lane > 0, 2.0, 1.0), 0.0)
-    half_sine, half_cosine = half_angle(tl.where(lane < node, lane, 0).to(tl.float64), number)
+    twice = tl.where(lane < nodes, tl.where(lane > 0, 2.0, 1.0), 0.0)
+    half_sine, half_cosine = half_angle(tl.where(lane < nodes, lane, 0).to(tl.float64), number)
     dev_real = real * 0
     dev_imag = real * 0
     if WEIGHTED:
-        use = (who < G)[:, None] & (lane < node)[None, :]
         dev_real = tl.sum(tl.load(all_of + 2 * _NODES, use, 0.0, volatile=True), 0)
         dev_imag = tl.sum(tl.load(all_of + 3 * _NODES, use, 0.0, volatile=True), 0)
         dev_real = dev_real * (2 * half_sine * half_sine)
         dev_imag = dev_imag * (2 * half_sine * half_cosine)
-    return twice * real, twice * imag, half_sine, half_cosine, dev_real, dev_imag, node, epoch
+    return twice * real, twice * imag, half_sine, half_cosine, dev_real, dev_imag, nodes, epoch
 
 
 @triton.jit
@@ -415,7 +432,7 @@ def infer_kernel(
     board, counter = boards + row * (2 * G * _BOARD), counters + row
     k = tl.load(counts + row)
     epoch = tl.zeros([], tl.int32)
-    valid, shift, epoch = _tilt(
+    valid, _chosen, shift, epoch = _tilt(
         logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE
     )
     epoch = _wait(counter, epoch, G)
@@ -493,14 +510,15 @@ def _accepts(heads, u, base, real, imag, number, most, mean, reach):
 
 @triton.jit
 def _draw(
-    tilted, k, key, place, n, board, counter, epoch, g,
+    tilted, chosen, key, place, n, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Store a sample of a valid row. Returns 0 if tries ran out."""
+    """Store a sample of a valid row, of whose free items so many are chosen. Returns 0 if tries
+    ran out."""
     tiles = (n + TILE - 1) // TILE
     first = tiles * 0
     stride = tiles * 0 + 1
-    wanted = k.to(tl.float64)
+    wanted = chosen
     base = tl.zeros([], tl.float32)
     stage = key * 0
     found = tiles * 0 + 1
@@ -519,8 +537,8 @@ def _draw(
             up, x, pq, _skew = coins(t + base, inside)
             odd = (i % 2) * 1.0
             signed = tl.where(up, -x, x)
-            ups = (up & inside).to(tl.float32)
             free = (inside & (tl.abs(t) < _INF)).to(tl.float32)
+            ups = up.to(tl.float32) * free
             even_spread += pq * (1 - odd)
             even_mean += signed * (1 - odd)
             even_ups += ups * (1 - odd)
@@ -565,8 +583,9 @@ def _draw(
             n3 = tl.zeros([TILE], tl.float32)
             for i in range(g, tossed, G):
                 at, inside, t = _tile(tilted, i, other, 2 * stride, n, TILE)
+                free = inside & (tl.abs(t) < _INF)
                 up, x, _pq, _skew = coins(t + base, inside)
-                high, low_bits = thresholds(tl.where(inside, tl.where(up, 1 - x, x), 0.0))
+                high, low_bits = thresholds(tl.where(free, tl.where(up, 1 - x, x), 0.0))
                 z0, z1, z2, z3 = toss4(key + stage, at, high, low_bits)
                 n0 += z0
                 n1 += z1
@@ -603,31 +622,24 @@ def _draw(
         first = first + keep * stride
         stride = 2 * stride
         tiles = kept
-        # Tilt the rest to its own count. Certain heads are among ups, and among wanted.
-        forced_sum = tl.zeros([TILE], tl.float32)
-        for i in range(g, tiles, G):
-            _at, inside, t = _tile(tilted, i, first, stride, n, TILE)
-            forced_sum += (inside & (t == _INF)).to(tl.float32)
-        a = tl.sum(forced_sum, 0)
-        forced, _unused, _unused2, _unused3, epoch = _share4(
-            a, a, a, a, board, counter, epoch, g, G, GP
-        )
-        chosen = wanted - forced
-        is_open = tl.where((chosen > 0) & (chosen < count), 1.0, 0.0)
-        reach = tl.abs(base).to(tl.float64) * 0 + 64.0
+        # Tilt the rest to its own count, from one step of Newton's on.
+        is_open = tl.where((wanted > 0) & (wanted < count), 1.0, 0.0)
+        start = (wanted - ups - mean) / tl.maximum(variance, 1e-37)
+        reach = wanted * 0 + 64.0
         shift, _deviation, epoch = _solve(
             tilted, base, tiles, first, stride, n,
-            tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, count, 2.0),
-            0.0 * chosen, -reach, reach, is_open,
+            tl.where(is_open > 0, wanted, 1.0), tl.where(is_open > 0, count, 2.0),
+            start, -reach, reach, is_open,
             board, counter, epoch, g, G, GP, TILE,
         )  # fmt: skip
         # No choice left: everything or nothing of what is free.
-        shift = tl.where(is_open > 0, shift, tl.where(chosen > 0, 1e30, -1e30))
+        shift = tl.where(is_open > 0, shift, tl.where(wanted > 0, 1e30, -1e30))
         base = base + shift.to(tl.float32)
     if (found > 0) & (g == 0):
         at, inside, t = _tile(tilted, 0, first, stride, n, TILE)
         t = tl.where(inside, t + base, -_INF)
         lane = tl.arange(0, TILE)
+        wanted += tl.sum((inside & (t == _INF)).to(tl.float64), 0)
         z, found, _counter = draw(
             t, wanted, key + stage + _GOLDEN, lane, inside, tl.zeros([], tl.int32), TILE, ROUNDS
         )
@@ -647,7 +659,7 @@ def sample_kernel(
     board, counter = boards + row * (2 * G * _BOARD), counters + row
     k = tl.load(counts + row)
     epoch = tl.zeros([], tl.int32)
-    valid, _shift, epoch = _tilt(
+    valid, chosen, _shift, epoch = _tilt(
         logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE
     )
     epoch = _wait(counter, epoch, G)
@@ -656,7 +668,7 @@ def sample_kernel(
         key = tl.load(keys + s * rows + row)
         if valid > 0:
             found, epoch = _draw(
-                tilted + row * n, k, key, place, n, board, counter, epoch, g,
+                tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
                 G, GP, TILE, ROUNDS,
             )  # fmt: skip
             if (found == 0) & (g == 0):
@@ -704,20 +716,20 @@ def _programs(rows: int, n: int, tile: int, device: torch.device) -> int:
 
 def _launch(
     launcher: Launcher,
-    logits: Tensor,
-    before: tuple[Any, ...],
-    after: tuple[Any, ...],
+    given: tuple[Tensor, ...],
+    made: tuple[Tensor, ...],
+    numbers: tuple[int, ...] = (),
     constants: tuple[int, ...] = (),
 ) -> None:
-    rows, n = logits.shape
+    rows, n = given[0].shape
     if not rows:
         return
-    per_row = _programs(rows, n, TILE, logits.device)
-    boards = logits.new_empty(rows * per_row * 2 * _BOARD.value, dtype=torch.float64)
-    counters = torch.zeros(rows, dtype=torch.int32, device=logits.device)
+    per_row = _programs(rows, n, TILE, given[0].device)
+    boards = given[0].new_empty(rows * per_row * 2 * _BOARD.value, dtype=torch.float64)
+    counters = torch.zeros(rows, dtype=torch.int32, device=boards.device)
     launcher(
-        rows * per_row, (*before, boards, counters, n, *after),
-        (per_row, triton.next_power_of_2(per_row), TILE, *constants), WARPS, per_row > 1,
+        rows * per_row, given, (*made, boards, counters), (n, *numbers),
+        (per_row, 1 << (per_row - 1).bit_length(), TILE, *constants), WARPS, per_row > 1,
     )  # fmt: skip
 
 
@@ -729,7 +741,7 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
     shift = logits.new_empty(rows, dtype=torch.float64)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
-    _launch(_infer, logits, (logits, k, *results), ())
+    _launch(_infer, (logits, k), results)
     return results
 
 
@@ -737,7 +749,7 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     """The tilted logits."""
     logits, k = logits.contiguous(), k.contiguous()
     tilted = torch.empty_like(logits)
-    _launch(_tilt_alone, logits, (logits, k, tilted), ())
+    _launch(_tilt_alone, (logits, k), (tilted,))
     return tilted
 
 
@@ -745,7 +757,7 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Cov v of every row."""
     tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
     product = torch.empty_like(tilted)
-    _launch(_covariance, tilted, (tilted, k, v, product), ())
+    _launch(_covariance, (tilted, k, v), (product,))
     return product
 
 
@@ -755,6 +767,5 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     rows, n = logits.shape
     drawn = logits.new_empty(len(seeds), rows, n)
     tilted = torch.empty_like(logits)
-    before = (logits, k, seeds, drawn, tilted)
-    _launch(_sample, logits, before, (rows, len(seeds)), (rounds, 512))
+    _launch(_sample, (logits, k, seeds), (drawn, tilted), (rows, len(seeds)), (rounds, 512))
     return drawn, tilted

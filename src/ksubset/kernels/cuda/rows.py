@@ -170,7 +170,7 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     if rows:
         block, warps = _shape(rows, n)
-        _infer(rows, (logits, k, *results, n), (block,), warps)
+        _infer(rows, (logits, k), results, (n,), (block,), warps)
     return results
 
 
@@ -181,7 +181,7 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     tilted = torch.empty_like(logits)
     if rows:
         block, warps = _shape(rows, n)
-        _tilt(rows, (logits, k, tilted, n), (block,), warps)
+        _tilt(rows, (logits, k), (tilted,), (n,), (block,), warps)
     return tilted
 
 
@@ -192,7 +192,7 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     product = torch.empty_like(tilted)
     if rows:
         block, warps = _shape(rows, n, 512)
-        _covariance(rows, (tilted, k, v, product, n), (block,), warps)
+        _covariance(rows, (tilted, k, v), (product,), (n,), (block,), warps)
     return product
 
 
@@ -205,11 +205,11 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     tilted = torch.empty_like(logits)
     if rows:
         block, warps = _shape(rows, n, 512)
-        draws = 0 if n < 64 else 64 if n <= 1024 else 256
+        draws = 0 if n < 64 else 64 if n <= 1024 else 512
         # Running sums of odds; without draws from them, nobody writes here.
         scratch = logits.new_empty(rows, n, dtype=torch.float64) if draws else tilted
         _sample(
-            rows, (logits, k, seeds, drawn, tilted, scratch, n, rows, samples),
+            rows, (logits, k, seeds), (drawn, tilted, scratch), (n, rows, samples),
             (block, draws, rounds, min(512, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

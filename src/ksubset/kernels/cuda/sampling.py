@@ -18,10 +18,10 @@ from ksubset.kernels.cuda.tilt import add3, solve
 _INF = tl.constexpr(float("inf"))
 MOST_COLLISIONS = tl.constexpr(6.0)  # sum of squared odds
 _LIGHT_ROUNDS = tl.constexpr(64)
-_WIDE_VARIANCE = tl.constexpr(8.0)
+_WIDE_VARIANCE = tl.constexpr(32.0)
 _HALVING_ROUNDS = tl.constexpr(16)
-# As in kernels/halving.py
-_TAIL, _DECAY = tl.constexpr(40.0), tl.constexpr(19.0)
+# Counts beyond N / 2, 3.8 deviations of what is kept or 5.5 of what it takes, are rejected.
+_TAIL, _DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
 # Where the counters of each kind of number start.
 _LIGHT, _ONE_BY_ONE = tl.constexpr(0x20000000), tl.constexpr(0x40000000)
 
@@ -275,7 +275,8 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
         row = tl.where(free, t, -_INF)
         shift, _deviation = solve(
             row, tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, free_count, 2.0),
-            0.0 * chosen, -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
+            (wanted - ups - mean) / tl.maximum(spread, 1e-37),
+            -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
         )  # fmt: skip
         settled = tl.where(chosen > 0, _INF, -_INF)
         moved = tl.where(is_open > 0, t + shift, settled)
