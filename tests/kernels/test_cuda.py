@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 import torch
+from test_exactness import FALSE_ALARM, p_value
 
 import ksubset
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def test_a_captured_step_equals_the_eager_one_cuda() -> None:
-    logits = torch.randn(64, 350, device="cuda", requires_grad=True)
-    weights = torch.randn(64, 350, device="cuda")
+@pytest.mark.parametrize(("rows", "n", "k"), [(64, 350, 10), (4, 20_000, 300)])
+def test_a_captured_step_equals_the_eager_one_cuda(rows: int, n: int, k: int) -> None:
+    logits = torch.randn(rows, n, device="cuda", requires_grad=True)
+    weights = torch.randn(rows, n, device="cuda")
 
     def step() -> tuple[torch.Tensor, torch.Tensor]:
-        z = ksubset.simple(logits, 10)
+        z = ksubset.simple(logits, k)
         (gradient,) = torch.autograd.grad((z * weights).sum(), logits)
         return z.detach(), gradient
 
@@ -38,8 +40,40 @@ def test_a_captured_step_equals_the_eager_one_cuda() -> None:
 
 
 def test_the_compiled_kernels_serve_auto_cuda() -> None:
+    from ksubset.kernels.cuda import long, rows
     from ksubset.kernels.device import device_kernels
 
-    assert device_kernels(torch.zeros(2, 300, device="cuda"), "auto") is not None
+    assert device_kernels(torch.zeros(2, 300, device="cuda"), "auto") is rows
+    assert device_kernels(torch.zeros(2, 30_000, device="cuda"), "auto") is long
     assert device_kernels(torch.zeros(2, 300, device="cuda"), "spectral") is None
     assert device_kernels(torch.zeros(2, 300, device="cuda").double(), "auto") is None
+
+
+@pytest.mark.parametrize("programs", [1, 3])
+@pytest.mark.parametrize("k", [2, 6])
+def test_long_rows_follow_the_law_cuda(
+    k: int, programs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With tiles of two items a row of eleven is a long one."""
+    from ksubset.kernels.cuda import long
+
+    cut = long.Shape(tile=2, wide=2 if programs > 1 else 4, warps=1)
+    monkeypatch.setattr(long, "SAMPLES", cut)
+    monkeypatch.setattr(long, "_programs", lambda *_: programs)
+    logits = 1.5 * torch.randn(1, 11, generator=torch.Generator().manual_seed(k)).cuda()
+    seeds = torch.randint(1 << 62, (300_000, 1), device="cuda")
+    z, _ = long.sample(logits, torch.tensor([k], device="cuda"), seeds)
+    assert p_value(z[:, 0].cpu(), logits[0].cpu().double(), k) > FALSE_ALARM
+
+
+def test_draws_with_replacement_follow_the_law_cuda() -> None:
+    """All subsets of three items among 64, of which six have a chance worth counting."""
+    from ksubset.kernels.cuda import rows
+
+    logits = torch.full((1, 64), -30.0, device="cuda")
+    logits[0, ::11] = torch.tensor([0.0, 0.4, -0.3, 0.8, -1.0, 0.2], device="cuda")
+    seeds = torch.randint(1 << 62, (300_000, 1), device="cuda")
+    z, _ = rows.sample(logits, torch.tensor([1], device="cuda"), seeds)
+    few, place = logits[0, ::11].cpu().double(), z[:, 0, ::11].cpu()
+    assert (place.sum(-1) == 1).all()
+    assert p_value(place, few, 1) > FALSE_ALARM

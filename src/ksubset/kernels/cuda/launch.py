@@ -54,7 +54,7 @@ class Launcher:
         options = {"launch_cooperative_grid": True} if cooperative else {}
         named = dict(zip(self._constants, constants, strict=True))
         compiled = self._kernel[(programs,)](
-            *given, *made, *numbers, **named, num_warps=warps, **options
+            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=True, **options
         )
         if not _INTERPRETED:
             self._compiled[key] = compiled

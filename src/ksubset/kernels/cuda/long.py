@@ -1,18 +1,21 @@
 """Triton kernels for rows that do not fit in registers: in tiles, by several programs per row.
 
-A row is cut into tiles; program g of the row's G takes every G-th. What a whole row must know is
+A row is cut into tiles, and they are worked on several at a time: loads of many take hardly longer
+than of one. Program g of the row's G takes every G-th such batch. What a whole row must know is
 added up tile by tile, written to a board that the row's programs share, and read by all of them
 after a barrier; each adds up the parts in the same order, so that all go on with the same numbers.
 One launch does everything: no step waits for the host. Where G > 1 all programs must be on the
 chip at once, which a cooperative launch guarantees.
 
-The mathematics is that of the other files. A sample is drawn by halving (kernels/halving.py) over
-tiles, every other one, until one tile is left, and that in registers.
+The mathematics is that of the other files. A sample is drawn by tossing all tiles but every
+eighth, which accept or reject the outcome (kernels/halving.py has halves where these are eighths),
+until one tile is left, which is drawn in registers.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 import triton
@@ -21,16 +24,26 @@ from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher
 from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
-from ksubset.kernels.cuda.sampling import draw, one_by_one, thresholds, toss4, wide_uniform
+from ksubset.kernels.cuda.sampling import accept, draw, four, one_by_one, thresholds, toss4
 from ksubset.kernels.cuda.tilt import add3, bisect
 
-TILE, WARPS = 2048, 8
+
+class Shape(NamedTuple):
+    """How a row is cut up."""
+
+    tile: int  # items
+    wide: int  # tiles worked on at a time
+    warps: int
+
+
+MOMENTS = Shape(tile=2048, wide=1, warps=16)
+SAMPLES = Shape(tile=256, wide=8, warps=8)
 _INF = tl.constexpr(float("inf"))
 _STEPS = tl.constexpr(64)
 _TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
-# As in kernels/halving.py
+# As in sampling.py
 _HALVING_TAIL, _HALVING_DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
-_TRIES = tl.constexpr(16)
+_TRIES = tl.constexpr(64)
 _NODES = tl.constexpr(32)
 # The board of a program: sums, then the characteristic function, then coefficients of nodes.
 _SUMS, _PHI, _COEFFICIENTS, _BOARD = (
@@ -89,17 +102,21 @@ def _share_extremes(most, least, board, counter, epoch, g, G: tl.constexpr, GP: 
 
 
 @triton.jit
-def _tile(source, i, first, stride, n, TILE: tl.constexpr):
-    """The i-th tile of those numbered first, first + stride, ...: places, which exist, values."""
-    at = (first + i * stride) * TILE + tl.arange(0, TILE)
-    inside = at < n
+def _load(source, i, first, stride, tiles, n, TILE: tl.constexpr, WIDE: tl.constexpr):
+    """The i-th WIDE of so many tiles numbered first, first + stride, ...: places, which of them
+    exist, values."""
+    lane = tl.arange(0, WIDE * TILE)
+    tile = i * WIDE + lane // TILE
+    at = (first + tile * stride) * TILE + lane % TILE
+    inside = (tile < tiles) & (at < n)
     return at, inside, tl.load(source + at, inside, -_INF)
 
 
 @triton.jit
 def _solve(
     source, base, tiles, first, stride, n, chosen, count, start, low, high, is_open,
-    board, counter, epoch, g, G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
+    board, counter, epoch, g,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The shift of source + base for the given tiles (see tilt.solve), all in float64 but the
     tiles. Infinite logits count as none."""
@@ -113,11 +130,11 @@ def _solve(
     close = is_open < 0
     running = is_open > 0
     while running:
-        signed = tl.zeros([TILE], tl.float32)
-        spread = tl.zeros([TILE], tl.float32)
-        likely = tl.zeros([TILE], tl.float32)
-        for i in range(g, tiles, G):
-            _at, inside, t = _tile(source, i, first, stride, n, TILE)
+        signed = tl.zeros([WIDE * TILE], tl.float32)
+        spread = tl.zeros([WIDE * TILE], tl.float32)
+        likely = tl.zeros([WIDE * TILE], tl.float32)
+        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+            _at, inside, t = _load(source, i, first, stride, tiles, n, TILE, WIDE)
             free = inside & (tl.abs(t) < _INF)
             t = (t + base) + c.to(tl.float32)
             up = t > 0
@@ -151,18 +168,18 @@ def _solve(
 @triton.jit
 def _tilt(
     logits, k, tilted, n, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Store the tilted row. Returns whether it is valid (1 or 0), how many of its free items are
     to be chosen, and the shift."""
     tiles = (n + TILE - 1) // TILE
-    free_sum = tl.zeros([TILE], tl.float32)
-    forced_sum = tl.zeros([TILE], tl.float32)
-    nan_sum = tl.zeros([TILE], tl.float32)
-    most = tl.full([TILE], -_INF, tl.float32)
-    least = tl.full([TILE], _INF, tl.float32)
-    for i in range(g, tiles, G):
-        _at, inside, t = _tile(logits, i, 0, 1, n, TILE)
+    free_sum = tl.zeros([WIDE * TILE], tl.float32)
+    forced_sum = tl.zeros([WIDE * TILE], tl.float32)
+    nan_sum = tl.zeros([WIDE * TILE], tl.float32)
+    most = tl.full([WIDE * TILE], -_INF, tl.float32)
+    least = tl.full([WIDE * TILE], _INF, tl.float32)
+    for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+        _at, inside, t = _load(logits, i, 0, 1, tiles, n, TILE, WIDE)
         free = inside & (tl.abs(t) < _INF)
         free_sum += free.to(tl.float32)
         forced_sum += (inside & (t == _INF)).to(tl.float32)
@@ -185,10 +202,10 @@ def _tilt(
     highest = tl.where(is_open > 0, highest, 0.0)
     lowest = tl.where(is_open > 0, lowest, 0.0)
 
-    low_mass = tl.zeros([TILE], tl.float32)
-    high_mass = tl.zeros([TILE], tl.float32)
-    for i in range(g, tiles, G):
-        _at, inside, t = _tile(logits, i, 0, 1, n, TILE)
+    low_mass = tl.zeros([WIDE * TILE], tl.float32)
+    high_mass = tl.zeros([WIDE * TILE], tl.float32)
+    for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+        _at, inside, t = _load(logits, i, 0, 1, tiles, n, TILE, WIDE)
         free = inside & (tl.abs(t) < _INF)
         low_mass += tl.where(free, tl.exp(t - highest.to(tl.float32)), 0.0)
         high_mass += tl.where(free, tl.exp(lowest.to(tl.float32) - t), 0.0)
@@ -202,19 +219,19 @@ def _tilt(
     )
     first, deviation, epoch = _solve(
         logits, 0.0, tiles, 0, 1, n, chosen, total, start, odds - highest, odds - lowest, is_open,
-        board, counter, epoch, g, G, GP, TILE,
+        board, counter, epoch, g, G, GP, TILE, WIDE,
     )  # fmt: skip
     base = first.to(tl.float32)
     reach = 1 + 2e-6 * tl.abs(first)
     rough = tl.where(tl.abs(first) * deviation > 1e4, is_open, 0.0)
     second, _deviation, epoch = _solve(
         logits, base, tiles, 0, 1, n, chosen, total, 0.0 * first, -reach, reach, rough,
-        board, counter, epoch, g, G, GP, TILE,
+        board, counter, epoch, g, G, GP, TILE, WIDE,
     )  # fmt: skip
     rest = second.to(tl.float32)
     settled = tl.where(all_free > 0, _INF, -_INF)
-    for i in range(g, tiles, G):
-        at, inside, theta = _tile(logits, i, 0, 1, n, TILE)
+    for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+        at, inside, theta = _load(logits, i, 0, 1, tiles, n, TILE, WIDE)
         t = tl.where(is_open > 0, (theta + base) + rest, settled)
         t = tl.where(tl.abs(theta) < _INF, t, theta)
         t = tl.where(valid > 0, t, float("nan"))
@@ -232,7 +249,8 @@ def _multiply(a, b, c, d):
 def _spectrum(
     source, base, tiles, first, stride, n, number, variance, decay, weights, mean, again,
     board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WEIGHTED: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    WEIGHTED: tl.constexpr,
 ):  # fmt: skip
     """E exp(i omega (S - ups)) at all nodes, (NODES,), and if WEIGHTED the deviations
     sum_j v_j (r_j - p_j) of weights v, less mean and again."""
@@ -246,12 +264,15 @@ def _spectrum(
     while active:
         # Two nodes in one pass: their coins are the same. The second may be one too many.
         t_s, t_c = s * step_cosine + c * step_sine, c * step_cosine - s * step_sine
-        real, imag = tl.full([TILE], 1.0, tl.float64), tl.zeros([TILE], tl.float64)
-        t_real, t_imag = tl.full([TILE], 1.0, tl.float64), tl.zeros([TILE], tl.float64)
-        g_real, g_imag = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
-        h_real, h_imag = tl.zeros([TILE], tl.float32), tl.zeros([TILE], tl.float32)
-        for i in range(g, tiles, G):
-            at, inside, t = _tile(source, i, first, stride, n, TILE)
+        real, imag = tl.full([WIDE * TILE], 1.0, tl.float64), tl.zeros([WIDE * TILE], tl.float64)
+        t_real, t_imag = (
+            tl.full([WIDE * TILE], 1.0, tl.float64),
+            tl.zeros([WIDE * TILE], tl.float64),
+        )
+        g_real, g_imag = tl.zeros([WIDE * TILE], tl.float32), tl.zeros([WIDE * TILE], tl.float32)
+        h_real, h_imag = tl.zeros([WIDE * TILE], tl.float32), tl.zeros([WIDE * TILE], tl.float32)
+        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+            at, inside, t = _load(source, i, first, stride, tiles, n, TILE, WIDE)
             up, x, pq, skew = coins(t + base, inside)
             wide = x.to(tl.float64)
             signed = tl.where(up, -wide, wide)
@@ -310,18 +331,18 @@ def _spectrum(
 @triton.jit
 def _moments(
     tilted, k, vectors, marginals, product, theta, n, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, INFER: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, INFER: tl.constexpr,
 ):  # fmt: skip
     """Store marginals (INFER) or the covariance product of a valid row. Returns log P(S = k), the
     sums of log(1 - x), of likely logits and of the cross-entropy, and the number of likely heads.
     """
     tiles = (n + TILE - 1) // TILE
-    spread = tl.zeros([TILE], tl.float32)
-    ups_sum = tl.zeros([TILE], tl.float32)
-    free_sum = tl.zeros([TILE], tl.float32)
-    weighted = tl.zeros([TILE], tl.float32)
-    for i in range(g, tiles, G):
-        at, inside, t = _tile(tilted, i, 0, 1, n, TILE)
+    spread = tl.zeros([WIDE * TILE], tl.float32)
+    ups_sum = tl.zeros([WIDE * TILE], tl.float32)
+    free_sum = tl.zeros([WIDE * TILE], tl.float32)
+    weighted = tl.zeros([WIDE * TILE], tl.float32)
+    for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+        at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, WIDE)
         up, _x, pq, _skew = coins(t, inside)
         spread += pq
         ups_sum += (up & inside).to(tl.float32)
@@ -336,9 +357,9 @@ def _moments(
     mean = (mean / floor).to(tl.float32)
     again = mean * 0
     if not INFER:
-        weighted = tl.zeros([TILE], tl.float32)
-        for i in range(g, tiles, G):
-            at, inside, t = _tile(tilted, i, 0, 1, n, TILE)
+        weighted = tl.zeros([WIDE * TILE], tl.float32)
+        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+            at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, WIDE)
             _up, _x, pq, _skew = coins(t, inside)
             v = tl.load(vectors + at, inside, 0.0) - mean
             weighted += tl.where(pq > 0, v * pq, 0.0)
@@ -348,7 +369,7 @@ def _moments(
     number = nodes_for(variance, free, _TAIL)
     real, imag, s, c, dev_real, dev_imag, nodes, epoch = _spectrum(
         tilted, 0.0, tiles, 0, 1, n, number, variance, _DECAY, vectors, mean, again,
-        board, counter, epoch, g, G, GP, TILE, not INFER,
+        board, counter, epoch, g, G, GP, TILE, WIDE, not INFER,
     )  # fmt: skip
     lane = tl.arange(0, _NODES)
     turn_real, turn_imag = rotation(lane.to(tl.float64) * (k.to(tl.float64) - ups), number)
@@ -372,15 +393,15 @@ def _moments(
         tl.store(mine + 5 * _NODES + lane, 2 * s * c * w_imag)
         tl.store(mine + 6 * _NODES + lane, -w_real * s * s)
     tl.debug_barrier()
-    log_tails = tl.zeros([TILE], tl.float64)
-    likely = tl.zeros([TILE], tl.float64)
-    cross = tl.zeros([TILE], tl.float64)
-    for i in range(g, tiles, G):
-        at, inside, t = _tile(tilted, i, 0, 1, n, TILE)
+    log_tails = tl.zeros([WIDE * TILE], tl.float64)
+    likely = tl.zeros([WIDE * TILE], tl.float64)
+    cross = tl.zeros([WIDE * TILE], tl.float64)
+    for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+        at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, WIDE)
         up, x, pq, skew = coins(t, inside)
         square = skew * skew
-        across = tl.zeros([TILE], tl.float32)
-        within = tl.zeros([TILE], tl.float32)
+        across = tl.zeros([WIDE * TILE], tl.float32)
+        within = tl.zeros([WIDE * TILE], tl.float32)
         for node in range(nodes):
             s2 = tl.load(mine + node).to(tl.float32)
             c2 = tl.load(mine + _NODES + node).to(tl.float32)
@@ -424,7 +445,7 @@ def _fill(place, value, n, g, G: tl.constexpr, TILE: tl.constexpr):
 @triton.jit
 def infer_kernel(
     logits, counts, log_partition, marginals, tilted, log_mass, shifts, entropies,
-    boards, counters, n, G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
+    boards, counters, n, G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """See kernels.infer."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -433,13 +454,13 @@ def infer_kernel(
     k = tl.load(counts + row)
     epoch = tl.zeros([], tl.int32)
     valid, _chosen, shift, epoch = _tilt(
-        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE
+        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
     )
     epoch = _wait(counter, epoch, G)
     if valid > 0:
         mass, tails, likely, cross, ups, epoch = _moments(
             tilted + row * n, k, logits, marginals + row * n, marginals, logits + row * n, n,
-            board, counter, epoch, g, G, GP, TILE, True,
+            board, counter, epoch, g, G, GP, TILE, WIDE, True,
         )  # fmt: skip
         if g == 0:
             entropy = mass + cross - tails
@@ -460,7 +481,7 @@ def infer_kernel(
 @triton.jit
 def tilt_kernel(
     logits, counts, tilted, boards, counters, n,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The tilted logits alone."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -468,14 +489,14 @@ def tilt_kernel(
     board, counter = boards + row * (2 * G * _BOARD), counters + row
     _tilt(
         logits + row * n, tl.load(counts + row), tilted + row * n, n,
-        board, counter, tl.zeros([], tl.int32), g, G, GP, TILE,
+        board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
     )  # fmt: skip
 
 
 @triton.jit
 def covariance_kernel(
     tilted, counts, vectors, product, boards, counters, n,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Cov v."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -487,34 +508,42 @@ def covariance_kernel(
         _moments(
             tilted + row * n, tl.load(counts + row), vectors + row * n, product,
             product + row * n, tilted, n, board, counter, tl.zeros([], tl.int32), g,
-            G, GP, TILE, False,
+            G, GP, TILE, WIDE, False,
         )  # fmt: skip
     else:
         _fill(product + row * n, float("nan"), n, g, G, TILE)
 
 
 @triton.jit
-def _mass(offset, real, imag, number):
-    """N P(S - ups = offset)."""
-    node = tl.arange(0, _NODES).to(tl.float64)
-    turn_real, turn_imag = rotation(node * offset, number)
-    return tl.sum(real * turn_real + imag * turn_imag, 0)
-
-
-@triton.jit
-def _accepts(heads, u, base, real, imag, number, most, mean, reach):
-    offset = base - heads
-    inside = tl.where(reach < number, 0.0, 2 * tl.abs(offset - mean)) < number
-    return tl.where(inside, u * most < _mass(offset, real, imag, number), False)
+def _share_vector(
+    values, board, counter, epoch, g, G: tl.constexpr, GP: tl.constexpr, SIZE: tl.constexpr
+):
+    """Sums of up to eight numbers over the row's programs."""
+    values = values.to(tl.float64)
+    if G > 1:
+        side = ((epoch // G) % 2) * (G * _BOARD)
+        lane = tl.arange(0, SIZE)
+        tl.store(board + side + g * _BOARD + lane, values)
+        epoch = _wait(counter, epoch, G)
+        who = tl.arange(0, GP)
+        places = board + side + who[:, None] * _BOARD + lane[None, :]
+        use = (who < G)[:, None] & (lane < SIZE)[None, :]
+        values = tl.sum(tl.load(places, use, 0.0, volatile=True), 0)
+    return values, epoch
 
 
 @triton.jit
 def _draw(
     tilted, chosen, key, place, n, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, ROUNDS: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """Store a sample of a valid row, of whose free items so many are chosen. Returns 0 if tries
-    ran out."""
+    ran out.
+
+    Every WIDE-th tile is kept, those of the largest variance; the others are tossed and accepted by
+    them. What is kept of what was kept, and so on, is one tile in the end.
+    """
     tiles = (n + TILE - 1) // TILE
     first = tiles * 0
     stride = tiles * 0 + 1
@@ -522,105 +551,82 @@ def _draw(
     base = tl.zeros([], tl.float32)
     stage = key * 0
     found = tiles * 0 + 1
+    bits = place.to(tl.pointer_type(tl.int32), bitcast=True)
+    which_tile = tl.arange(0, WIDE * TILE) // TILE
     while (tiles > 1) & (found > 0):
-        # Sums over the tiles at even and at odd places.
-        even_spread = tl.zeros([TILE], tl.float32)
-        even_mean = tl.zeros([TILE], tl.float32)
-        even_ups = tl.zeros([TILE], tl.float32)
-        even_free = tl.zeros([TILE], tl.float32)
-        odd_spread = tl.zeros([TILE], tl.float32)
-        odd_mean = tl.zeros([TILE], tl.float32)
-        odd_ups = tl.zeros([TILE], tl.float32)
-        odd_free = tl.zeros([TILE], tl.float32)
-        for i in range(g, tiles, G):
-            _at, inside, t = _tile(tilted, i, first, stride, n, TILE)
-            up, x, pq, _skew = coins(t + base, inside)
-            odd = (i % 2) * 1.0
-            signed = tl.where(up, -x, x)
-            free = (inside & (tl.abs(t) < _INF)).to(tl.float32)
-            ups = up.to(tl.float32) * free
-            even_spread += pq * (1 - odd)
-            even_mean += signed * (1 - odd)
-            even_ups += ups * (1 - odd)
-            even_free += free * (1 - odd)
-            odd_spread += pq * odd
-            odd_mean += signed * odd
-            odd_ups += ups * odd
-            odd_free += free * odd
-        a, b, d = tl.reduce((even_spread, even_mean, even_ups), 0, add3)
-        e, f, h = tl.reduce((odd_spread, odd_mean, odd_ups), 0, add3)
-        a, b, d, even_count, epoch = _share4(
-            a, b, d, tl.sum(even_free, 0), board, counter, epoch, g, G, GP
-        )
-        e, f, h, odd_count, epoch = _share4(
-            e, f, h, tl.sum(odd_free, 0), board, counter, epoch, g, G, GP
-        )
-        # Toss the half of smaller variance, keep the other.
-        keep = tl.where(e > a, 1, 0)
-        variance = tl.maximum(a, e)
-        mean = tl.where(keep > 0, f, b)
-        ups = tl.where(keep > 0, h, d)
-        count = tl.where(keep > 0, odd_count, even_count)
-        kept = (tiles + 1 - keep) // 2
-        tossed = tiles - kept
+        spread = tl.zeros([WIDE * TILE], tl.float32)
+        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+            _at, inside, t = _load(tilted, i, first, stride, tiles, n, TILE, WIDE)
+            _up, _x, pq, _skew = coins(t + base, inside)
+            spread += pq
+        by_tile = tl.sum(tl.reshape(spread, (WIDE, TILE)), 1)
+        by_tile, epoch = _share_vector(by_tile, board, counter, epoch, g, G, GP, WIDE)
+        variance = tl.max(by_tile, 0)
+        keep = tl.min(tl.where(by_tile == variance, tl.arange(0, WIDE), WIDE), 0)
+        keep = tl.minimum(keep, tiles - 1)
+        kept = (tiles - keep + WIDE - 1) // WIDE
+        other = first + keep * stride
+        mean_sum = tl.zeros([WIDE * TILE], tl.float32)
+        ups_sum = tl.zeros([WIDE * TILE], tl.float32)
+        free_sum = tl.zeros([WIDE * TILE], tl.float32)
+        for i in range(g, (kept + WIDE - 1) // WIDE, G):
+            _at, inside, t = _load(tilted, i, other, WIDE * stride, kept, n, TILE, WIDE)
+            up, x, _pq, _skew = coins(t + base, inside)
+            free = inside & (tl.abs(t) < _INF)
+            mean_sum += tl.where(up, -x, x)
+            ups_sum += (up & free).to(tl.float32)
+            free_sum += free.to(tl.float32)
+        a, b, d = tl.reduce((mean_sum, ups_sum, free_sum), 0, add3)
+        mean, ups, count, _unused, epoch = _share4(a, b, d, d, board, counter, epoch, g, G, GP)
         number = nodes_for(variance, count, _HALVING_TAIL)
         real, imag, _s, _c, _dr, _di, _nodes, epoch = _spectrum(
-            tilted, base, kept, first + keep * stride, 2 * stride, n, number, variance,
-            _HALVING_DECAY, tilted, base, base, board, counter, epoch, g, G, GP, TILE, False,
+            tilted, base, kept, other, WIDE * stride, n, number, variance, _HALVING_DECAY,
+            tilted, base, base, board, counter, epoch, g, G, GP, TILE, WIDE, False,
         )  # fmt: skip
-        low = tl.floor(mean)
-        most = tl.maximum(_mass(low, real, imag, number), _mass(low + 1, real, imag, number))
-        other = first + (1 - keep) * stride
         taken = wanted * 0
-        which = tiles * 0 - 1
+        which = tiles * 0 + 8
         turn = tiles * 0
-        tossing = (which < 0) & (turn < _TRIES)
+        tossing = (which > 7) & (turn < _TRIES)
         while tossing:
             stage += _GOLDEN
-            n0 = tl.zeros([TILE], tl.float32)
-            n1 = tl.zeros([TILE], tl.float32)
-            n2 = tl.zeros([TILE], tl.float32)
-            n3 = tl.zeros([TILE], tl.float32)
-            for i in range(g, tossed, G):
-                at, inside, t = _tile(tilted, i, other, 2 * stride, n, TILE)
-                free = inside & (tl.abs(t) < _INF)
-                up, x, _pq, _skew = coins(t + base, inside)
-                high, low_bits = thresholds(tl.where(free, tl.where(up, 1 - x, x), 0.0))
-                z0, z1, z2, z3 = toss4(key + stage, at, high, low_bits)
-                n0 += z0
-                n1 += z1
-                n2 += z2
-                n3 += z3
+            # Two counts of 16 bits in one number.
+            n01 = tl.zeros([WIDE * TILE], tl.int32)
+            n23 = tl.zeros([WIDE * TILE], tl.int32)
+            for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+                at, inside, t = _load(tilted, i, first, stride, tiles, n, TILE, WIDE)
+                tossed = inside & (which_tile != keep)
+                free = tossed & (tl.abs(t) < _INF)
+                up, x, _pq, _skew = coins(t + base, free)
+                high, low = thresholds(tl.where(free, tl.where(up, 1 - x, x), 0.0))
+                h0, h1, h2, h3 = toss4(key + stage, at, high, low)
+                n01 += h0.to(tl.int32) | (h1.to(tl.int32) << 16)
+                n23 += h2.to(tl.int32) | (h3.to(tl.int32) << 16)
+                shown = (h0.to(tl.int32) | (h1.to(tl.int32) << 1)) | (
+                    (h2.to(tl.int32) << 2) | (h3.to(tl.int32) << 3)
+                )
+                tl.store(bits + at, tl.where(t == _INF, 15, shown), tossed)
             h0, h1, h2, h3, epoch = _share4(
-                tl.sum(n0, 0), tl.sum(n1, 0), tl.sum(n2, 0), tl.sum(n3, 0),
+                tl.sum(n01 & 0xFFFF, 0), tl.sum(n01 >> 16, 0),
+                tl.sum(n23 & 0xFFFF, 0), tl.sum(n23 >> 16, 0),
                 board, counter, epoch, g, G, GP,
             )  # fmt: skip
-            left = wanted - ups
-            one = tl.arange(0, 1)
-            u0 = tl.sum(wide_uniform(key + stage, one + 0x7FFFFFF0), 0)
-            u1 = tl.sum(wide_uniform(key + stage, one + 0x7FFFFFF1), 0)
-            u2 = tl.sum(wide_uniform(key + stage, one + 0x7FFFFFF2), 0)
-            u3 = tl.sum(wide_uniform(key + stage, one + 0x7FFFFFF3), 0)
-            y0 = _accepts(h0, u0, left, real, imag, number, most, mean, count)
-            y1 = _accepts(h1, u1, left, real, imag, number, most, mean, count)
-            y2 = _accepts(h2, u2, left, real, imag, number, most, mean, count)
-            y3 = _accepts(h3, u3, left, real, imag, number, most, mean, count)
-            which = tl.where(y0, 0, tl.where(y1, 1, tl.where(y2, 2, tl.where(y3, 3, -1))))
-            taken = tl.where(y0, h0, tl.where(y1, h1, tl.where(y2, h2, h3)))
+            heads = four(h0, h1, h2, h3)
+            which = accept(
+                heads, wanted - ups, mean, real, imag, number, count, key + stage, _NODES
+            )
+            taken = tl.sum(tl.where(tl.arange(0, 8) == which, heads, 0.0), 0)
             turn += 1
-            tossing = (which < 0) & (turn < _TRIES)
-        found = tl.where(which < 0, 0, 1)
-        # The accepted toss once more, to write it down.
-        for i in range(g, tossed, G):
-            at, inside, t = _tile(tilted, i, other, 2 * stride, n, TILE)
-            up, x, _pq, _skew = coins(t + base, inside)
-            high, low_bits = thresholds(tl.where(inside, tl.where(up, 1 - x, x), 0.0))
-            z0, z1, z2, z3 = toss4(key + stage, at, high, low_bits)
-            z = tl.where(which == 0, z0, tl.where(which == 1, z1, tl.where(which == 2, z2, z3)))
-            tl.store(place + at, z, inside)
+            tossing = (which > 7) & (turn < _TRIES)
+        found = tl.where(which > 7, 0, 1)
+        tl.debug_barrier()
+        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
+            at, inside, _t = _load(tilted, i, first, stride, tiles, n, TILE, WIDE)
+            tossed = inside & (which_tile != keep)
+            shown = tl.load(bits + at, tossed, 0)
+            tl.store(place + at, ((shown >> which) & 1).to(tl.float32), tossed)
         wanted = wanted - taken
-        first = first + keep * stride
-        stride = 2 * stride
+        first = other
+        stride = WIDE * stride
         tiles = kept
         # Tilt the rest to its own count, from one step of Newton's on.
         is_open = tl.where((wanted > 0) & (wanted < count), 1.0, 0.0)
@@ -630,13 +636,15 @@ def _draw(
             tilted, base, tiles, first, stride, n,
             tl.where(is_open > 0, wanted, 1.0), tl.where(is_open > 0, count, 2.0),
             start, -reach, reach, is_open,
-            board, counter, epoch, g, G, GP, TILE,
+            board, counter, epoch, g, G, GP, TILE, WIDE,
         )  # fmt: skip
         # No choice left: everything or nothing of what is free.
         shift = tl.where(is_open > 0, shift, tl.where(wanted > 0, 1e30, -1e30))
         base = base + shift.to(tl.float32)
+    # Whoever draws the rest may have to draw everything anew.
+    epoch = _wait(counter, epoch, G)
     if (found > 0) & (g == 0):
-        at, inside, t = _tile(tilted, 0, first, stride, n, TILE)
+        at, inside, t = _load(tilted, 0, first, stride, 1, n, TILE, 1)
         t = tl.where(inside, t + base, -_INF)
         lane = tl.arange(0, TILE)
         wanted += tl.sum((inside & (t == _INF)).to(tl.float64), 0)
@@ -650,7 +658,7 @@ def _draw(
 @triton.jit
 def sample_kernel(
     logits, counts, keys, drawn, tilted, boards, counters, n, rows, samples,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, ROUNDS: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROUNDS: tl.constexpr,
     FALLBACK: tl.constexpr,
 ):  # fmt: skip
     """Samples, and the tilted logits."""
@@ -660,7 +668,7 @@ def sample_kernel(
     k = tl.load(counts + row)
     epoch = tl.zeros([], tl.int32)
     valid, chosen, _shift, epoch = _tilt(
-        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE
+        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
     )
     epoch = _wait(counter, epoch, G)
     for s in range(samples):
@@ -669,7 +677,7 @@ def sample_kernel(
         if valid > 0:
             found, epoch = _draw(
                 tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
-                G, GP, TILE, ROUNDS,
+                G, GP, TILE, WIDE, ROUNDS,
             )  # fmt: skip
             if (found == 0) & (g == 0):
                 _whole_row(tilted + row * n, k, key, place, n, TILE, FALLBACK)
@@ -683,8 +691,9 @@ def _whole_row(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.conste
     spread = tl.zeros([TILE], tl.float32)
     free = tl.zeros([TILE], tl.float32)
     forced = tl.zeros([TILE], tl.float32)
-    for i in range((n + TILE - 1) // TILE):
-        _at, inside, t = _tile(tilted, i, 0, 1, n, TILE)
+    tiles = (n + TILE - 1) // TILE
+    for i in range(tiles):
+        _at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, 1)
         _up, _x, pq, _skew = coins(t, inside)
         spread += pq
         free += (inside & (tl.abs(t) < _INF)).to(tl.float32)
@@ -698,7 +707,7 @@ def _whole_row(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.conste
     )  # fmt: skip
 
 
-_CONSTANTS = ("G", "GP", "TILE")
+_CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
@@ -706,16 +715,17 @@ _sample = Launcher(sample_kernel, *_CONSTANTS, "ROUNDS", "FALLBACK")
 
 
 @cache
-def _programs(rows: int, n: int, tile: int, device: torch.device) -> int:
+def _programs(rows: int, n: int, width: int, device: torch.device) -> int:
     """Programs per row: as many as fill the chip with all rows, and one where rows do that."""
     if device.type != "cuda" or rows >= 64:
         return 1
     chip = torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(-(-n // tile), chip // max(rows, 1)))
+    return max(1, min(-(-n // width), chip // max(rows, 1)))
 
 
 def _launch(
     launcher: Launcher,
+    cut: Shape,
     given: tuple[Tensor, ...],
     made: tuple[Tensor, ...],
     numbers: tuple[int, ...] = (),
@@ -724,12 +734,13 @@ def _launch(
     rows, n = given[0].shape
     if not rows:
         return
-    per_row = _programs(rows, n, TILE, given[0].device)
+    per_row = _programs(rows, n, cut.tile * cut.wide, given[0].device)
     boards = given[0].new_empty(rows * per_row * 2 * _BOARD.value, dtype=torch.float64)
     counters = torch.zeros(rows, dtype=torch.int32, device=boards.device)
+    power = 1 << (per_row - 1).bit_length()
     launcher(
         rows * per_row, given, (*made, boards, counters), (n, *numbers),
-        (per_row, 1 << (per_row - 1).bit_length(), TILE, *constants), WARPS, per_row > 1,
+        (per_row, power, cut.tile, cut.wide, *constants), cut.warps, per_row > 1,
     )  # fmt: skip
 
 
@@ -741,7 +752,7 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
     shift = logits.new_empty(rows, dtype=torch.float64)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
-    _launch(_infer, (logits, k), results)
+    _launch(_infer, MOMENTS, (logits, k), results)
     return results
 
 
@@ -749,7 +760,7 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     """The tilted logits."""
     logits, k = logits.contiguous(), k.contiguous()
     tilted = torch.empty_like(logits)
-    _launch(_tilt_alone, (logits, k), (tilted,))
+    _launch(_tilt_alone, MOMENTS, (logits, k), (tilted,))
     return tilted
 
 
@@ -757,7 +768,7 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Cov v of every row."""
     tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
     product = torch.empty_like(tilted)
-    _launch(_covariance, (tilted, k, v), (product,))
+    _launch(_covariance, MOMENTS, (tilted, k, v), (product,))
     return product
 
 
@@ -767,5 +778,6 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     rows, n = logits.shape
     drawn = logits.new_empty(len(seeds), rows, n)
     tilted = torch.empty_like(logits)
-    _launch(_sample, (logits, k, seeds), (drawn, tilted), (rows, len(seeds)), (rounds, 512))
+    made, numbers = (drawn, tilted), (rows, len(seeds))
+    _launch(_sample, SAMPLES, (logits, k, seeds), made, numbers, (rounds, 512))
     return drawn, tilted

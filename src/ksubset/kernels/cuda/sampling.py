@@ -2,8 +2,8 @@
 
 * coins that all fall heads rarely: k draws *with* replacement, in proportion to the odds, until
   they differ (docs/mathematics.md);
-* rejection, four tries for each call of Philox; while the number of heads has a wide spread, half
-  of the coins is tossed first and accepted as in kernels/halving.py;
+* rejection, four tries for each call of Philox; while the number of heads has a wide spread, most
+  coins are tossed first and accepted by the rest, much as in kernels/halving.py;
 * should tries run out: item by item, from the characteristic function of what is left.
 """
 
@@ -19,11 +19,14 @@ _INF = tl.constexpr(float("inf"))
 MOST_COLLISIONS = tl.constexpr(6.0)  # sum of squared odds
 _LIGHT_ROUNDS = tl.constexpr(64)
 _WIDE_VARIANCE = tl.constexpr(32.0)
-_HALVING_ROUNDS = tl.constexpr(16)
+_ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
+_NODES = tl.constexpr(32)
+_GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 # Counts beyond N / 2, 3.8 deviations of what is kept or 5.5 of what it takes, are rejected.
 _TAIL, _DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
 # Where the counters of each kind of number start.
 _LIGHT, _ONE_BY_ONE = tl.constexpr(0x20000000), tl.constexpr(0x40000000)
+_ACCEPT = tl.constexpr(0x7FFFFFF0)
 
 
 @triton.jit
@@ -53,12 +56,12 @@ def thresholds(p):
 @triton.jit
 def _heads(bits, more, high, low):
     # Only a tie looks at the second number, which serves another try as its first.
-    return ((bits < high) | ((bits == high) & (more < low))).to(tl.float32)
+    return (bits < high) | ((bits == high) & (more < low))
 
 
 @triton.jit
 def toss4(key, counter, high, low):
-    """Four tosses of every coin."""
+    """Four tosses of every coin: which fall heads."""
     r0, r1, r2, r3 = tl.randint4x(key, counter)
     r0, r1 = r0.to(tl.uint32, bitcast=True), r1.to(tl.uint32, bitcast=True)
     r2, r3 = r2.to(tl.uint32, bitcast=True), r3.to(tl.uint32, bitcast=True)
@@ -150,62 +153,69 @@ def draw_light(
 
 
 @triton.jit
-def _masses(rest, x, signed, number, variance, centre, a0, a1, a2, a3):
-    """P(S = a) of the coins in ``rest`` at four counts and at the mode, by one loop over nodes."""
+def accept(heads, left, mean, real, imag, number, reach, key, NODES: tl.constexpr):
+    """The first of four tosses that the coins set aside accept, or 8.
+
+    heads: of the tosses, in the first four of eight lanes; left: what tosses and the others have to
+    show together, counted like mean, the others' expectation, from their likely heads; real, imag:
+    (NODES,) the characteristic function of the others, twice but at its first node; reach: the
+    number of counts they can take.
+    """
+    lane = tl.arange(0, 8)
+    # Two more lanes have the likeliest counts: the floor and the ceiling of the mean.
+    count = tl.where(lane < 4, left - heads, tl.floor(mean) + (lane - 4).to(tl.float64))
+    node = tl.arange(0, NODES).to(tl.float64)
+    turn_real, turn_imag = rotation(count[:, None] * node[None, :], number)
+    mass = tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1)
+    most = tl.max(tl.where((lane == 4) | (lane == 5), mass, 0.0), 0)
+    u = wide_uniform(key, lane + _ACCEPT)
+    # Counts further out than half of N are those of aliases, unless N covers all counts.
+    inside = tl.where(reach < number, 0.0, 2 * tl.abs(count - mean)) < number
+    return tl.min(tl.where((lane < 4) & inside & (u * most < mass), lane, 8), 0)
+
+
+@triton.jit
+def four(a, b, c, d):
+    """Scalars as the first of eight lanes."""
+    lane = tl.arange(0, 8)
+    return tl.where(lane == 0, a, tl.where(lane == 1, b, tl.where(lane == 2, c, d)))
+
+
+@triton.jit
+def _characteristic(x, signed, number, variance, NODES: tl.constexpr):
+    """E exp(i omega (S - ups)) of coins, (NODES,), twice but at the first node."""
     wide = number.to(tl.float64)
     step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
     sine, cosine = wide * 0, wide * 0 + 1
-    r0, i0 = rotation(a0.to(tl.float64), wide)
-    r1, i1 = rotation(a1.to(tl.float64), wide)
-    r2, i2 = rotation(a2.to(tl.float64), wide)
-    r3, i3 = rotation(a3.to(tl.float64), wide)
-    r4, i4 = rotation(centre.to(tl.float64), wide)
-    r5, i5 = rotation(centre.to(tl.float64) + 1, wide)
-    one, none = wide * 0 + 1, wide * 0
-    c0, s0, c1, s1, c2, s2 = one, none, one, none, one, none
-    c3, s3, c4, s4, c5, s5 = one, none, one, none, one, none
-    m0, m1, m2, m3, m4, m5 = none, none, none, none, none, none
-    x = tl.where(rest, x, 0.0).to(tl.float64)
-    signed = tl.where(rest, signed, 0.0).to(tl.float64)
-    node = variance * 0
+    x, signed = x.to(tl.float64), signed.to(tl.float64)
+    lane = tl.arange(0, NODES)
+    real = lane.to(tl.float64) * 0
+    imag = real
+    node = tl.zeros([], tl.int32)
     active = variance >= 0
     while active:
-        real, imag = tl.reduce(
-            (1 - x * (2 * sine * sine), signed * (2 * sine * cosine)), 0, _multiply
-        )
+        a, b = tl.reduce((1 - x * (2 * sine * sine), signed * (2 * sine * cosine)), 0, _multiply)
         twice = tl.where(node > 0, 2.0, 1.0)
-        m0 += twice * (real * c0 + imag * s0)
-        m1 += twice * (real * c1 + imag * s1)
-        m2 += twice * (real * c2 + imag * s2)
-        m3 += twice * (real * c3 + imag * s3)
-        m4 += twice * (real * c4 + imag * s4)
-        m5 += twice * (real * c5 + imag * s5)
-        c0, s0 = c0 * r0 - s0 * i0, c0 * i0 + s0 * r0
-        c1, s1 = c1 * r1 - s1 * i1, c1 * i1 + s1 * r1
-        c2, s2 = c2 * r2 - s2 * i2, c2 * i2 + s2 * r2
-        c3, s3 = c3 * r3 - s3 * i3, c3 * i3 + s3 * r3
-        c4, s4 = c4 * r4 - s4 * i4, c4 * i4 + s4 * r4
-        c5, s5 = c5 * r5 - s5 * i5, c5 * i5 + s5 * r5
+        real = tl.where(lane == node, twice * a, real)
+        imag = tl.where(lane == node, twice * b, imag)
         sine, cosine = (
             sine * step_cosine + cosine * step_sine,
             cosine * step_cosine - sine * step_sine,
         )
         node += 1
-        decay = 2 * variance * (sine * sine).to(tl.float32)
-        active = tl.where(2 * node < number, decay, _DECAY) < _DECAY
-    return m0, m1, m2, m3, tl.maximum(m4, m5)
-
-
-@triton.jit
-def _accepts(count, mass, most, u, mean, number, reach):
-    """Counts further out than half of N are those of aliases, unless N covers all counts."""
-    inside = tl.where(reach < number, 0.0, 2 * tl.abs(count - mean)) < number
-    return tl.where(inside, u * most < mass, False)
+        decay = tl.where(2 * node < number, 2 * variance * (sine * sine).to(tl.float32), _DECAY)
+        active = tl.where(node < NODES, decay, _DECAY) < _DECAY
+    return real, imag
 
 
 @triton.jit
 def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
-    """Toss until k heads show. Returns the row, whether that came to pass, and the counter."""
+    """Toss until k heads show. Returns the row, whether that came to pass, and the counter.
+
+    While the number of heads has a wide spread, three quarters of the coins are tossed and
+    accepted by the rest, as in kernels/halving.py: a quarter accepts half of all tosses, and four
+    come at the price of one.
+    """
     wanted = k.to(tl.float32)
     up, x, pq, _skew = coins(t, inside)
     z = x * 0
@@ -214,84 +224,90 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
     variance = tl.sum(pq, 0)
     level = counter * 0
     failed = counter * 0
-    halving = (variance > _WIDE_VARIANCE) & (level < 13)
-    while halving:
-        odd = left & (((at >> level) & 1) > 0)
-        even = left & (((at >> level) & 1) == 0)
-        odd_variance = tl.sum(tl.where(odd, pq, 0.0), 0)
-        even_variance = tl.sum(tl.where(even, pq, 0.0), 0)
-        swap = odd_variance > even_variance
-        half = tl.where(swap, even, odd)
-        rest = tl.where(swap, odd, even)
-        spread = tl.maximum(odd_variance, even_variance)
+    splitting = (variance > _WIDE_VARIANCE) & (level < 7)
+    while splitting:
+        quarter = (at >> (2 * level)) & 3
+        v0, v1, v2, v3 = tl.reduce(
+            (
+                tl.where(left & (quarter == 0), pq, 0.0),
+                tl.where(left & (quarter == 1), pq, 0.0),
+                tl.where(left & (quarter == 2), pq, 0.0),
+                tl.where(left & (quarter == 3), pq, 0.0),
+            ),
+            0,
+            _add4,
+        )
+        # The quarter of the largest variance is kept.
+        spread = tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3))
+        keep = tl.where(v0 == spread, 0, tl.where(v1 == spread, 1, tl.where(v2 == spread, 2, 3)))
+        rest = left & (quarter == keep)
+        part = left & (quarter != keep)
         signed = tl.where(up, -x, x)
         free = rest & (tl.abs(t) < _INF)
         mean, ups, free_count = tl.reduce(
-            (
-                tl.where(rest, signed, 0.0),
-                (rest & up).to(tl.float32),
-                free.to(tl.float32),
-            ),
-            0,
-            add3,
+            (tl.where(rest, signed, 0.0), (rest & up).to(tl.float32), free.to(tl.float32)), 0, add3
         )
         number = nodes_for(spread, free_count, _TAIL)
-        high, low = thresholds(tl.where(half, tl.where(up, 1 - x, x), 0.0))
-        accepted = counter * 0
+        real, imag = _characteristic(
+            tl.where(rest, x, 0.0), tl.where(rest, signed, 0.0), number, spread, _NODES
+        )
+        high, low = thresholds(tl.where(part, tl.where(up, 1 - x, x), 0.0))
+        which = counter * 0 + 8
         turn = counter * 0
         taken = wanted * 0
-        tossing = (accepted == 0) & (turn < _HALVING_ROUNDS)
+        tossing = (which > 7) & (turn < _ROUNDS)
         while tossing:
-            z0, z1, z2, z3 = toss4(key, counter * BLOCK + at, high, low)
-            n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
-            base = wanted - ups
-            m0, m1, m2, m3, most = _masses(
-                rest, x, signed, number, spread, tl.floor(mean),
-                base - n0, base - n1, base - n2, base - n3,
+            h0, h1, h2, h3 = toss4(key, counter * BLOCK + at, high, low)
+            n0, n1, n2, n3 = tl.reduce(
+                (
+                    h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+                ),
+                0,
+                _add4,
             )  # fmt: skip
-            one = tl.arange(0, 1)
-            u0 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 4)), 0)
-            u1 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 3)), 0)
-            u2 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 2)), 0)
-            u3 = tl.sum(wide_uniform(key, one - 8 * counter + (_LIGHT - 1)), 0)
-            y0 = _accepts(base - n0, m0, most, u0, mean, number, free_count)
-            y1 = _accepts(base - n1, m1, most, u1, mean, number, free_count)
-            y2 = _accepts(base - n2, m2, most, u2, mean, number, free_count)
-            y3 = _accepts(base - n3, m3, most, u3, mean, number, free_count)
-            tossed = tl.where(y0, z0, tl.where(y1, z1, tl.where(y2, z2, z3)))
-            taken = tl.where(y0, n0, tl.where(y1, n1, tl.where(y2, n2, n3)))
-            accepted = tl.where(y0 | y1 | y2 | y3, 1, 0)
-            z = tl.where(half, tossed, z)
+            heads = four(n0, n1, n2, n3)
+            which = accept(
+                heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
+                real, imag, number.to(tl.float64), free_count.to(tl.float64),
+                key + (counter + 1).to(tl.int64) * _GOLDEN, _NODES,
+            )  # fmt: skip
+            tossed = tl.where(
+                which == 0, h0, tl.where(which == 1, h1, tl.where(which == 2, h2, h3))
+            )
+            z = tl.where(part, tossed.to(tl.float32), z)
+            taken = tl.sum(tl.where(tl.arange(0, 8) == which, heads, 0.0), 0)
             counter += 1
             turn += 1
-            tossing = (accepted == 0) & (turn < _HALVING_ROUNDS)
-        failed = tl.where(accepted > 0, failed, 1)
+            tossing = (which > 7) & (turn < _ROUNDS)
+        failed = tl.where(which > 7, 1, failed)
         wanted = wanted - taken
         left = rest
-        # Tilt the rest to its own count. What is certain stays so.
+        # Tilt the rest to its own count, from one step of Newton's on. What is certain stays so.
         forced = tl.sum((rest & (t == _INF)).to(tl.float32), 0)
         chosen = wanted - forced
         is_open = tl.where((chosen > 0) & (chosen < free_count), 1.0, 0.0)
-        row = tl.where(free, t, -_INF)
         shift, _deviation = solve(
-            row, tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, free_count, 2.0),
+            tl.where(free, t, -_INF),
+            tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, free_count, 2.0),
             (wanted - ups - mean) / tl.maximum(spread, 1e-37),
             -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
         )  # fmt: skip
         settled = tl.where(chosen > 0, _INF, -_INF)
-        moved = tl.where(is_open > 0, t + shift, settled)
-        t = tl.where(free, moved, t)
+        t = tl.where(free, tl.where(is_open > 0, t + shift, settled), t)
         up, x, pq, _skew = coins(t, rest)
         variance = tl.sum(pq, 0)
         level += 1
-        halving = (variance > _WIDE_VARIANCE) & (level < 13) & (failed == 0)
+        splitting = (variance > _WIDE_VARIANCE) & (level < 7) & (failed == 0)
 
     high, low = thresholds(tl.where(left, tl.where(up, 1 - x, x), 0.0))
     found = counter * 0
     turn = counter * 0
     running = (failed == 0) & (turn < ROUNDS)
     while running:
-        z0, z1, z2, z3 = toss4(key, counter * BLOCK + at, high, low)
+        h0, h1, h2, h3 = toss4(key, counter * BLOCK + at, high, low)
+        z0, z1, z2, z3 = (
+            h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+        )  # fmt: skip
         n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
         tossed = tl.where(n2 == wanted, z2, z3)
         tossed = tl.where(n1 == wanted, z1, tossed)
