@@ -61,19 +61,22 @@ def test_long_rows_follow_the_law_cuda(
     monkeypatch.setattr(long, "SAMPLES", cut)
     monkeypatch.setattr(long, "_programs", lambda *_: programs)
     logits = 1.5 * torch.randn(1, 11, generator=torch.Generator().manual_seed(k)).cuda()
-    seeds = torch.randint(1 << 62, (300_000, 1), device="cuda")
-    z, _ = long.sample(logits, torch.tensor([k], device="cuda"), seeds)
-    assert p_value(z[:, 0].cpu(), logits[0].cpu().double(), k) > FALSE_ALARM
+    # A program draws its samples one after the other: many rows, few of each.
+    rows, draws = (3000, 100) if programs == 1 else (40, 500)
+    seeds = torch.randint(1 << 62, (draws, rows), device="cuda")
+    counts = torch.full((rows,), k, device="cuda")
+    z, _ = long.sample(logits.expand(rows, 11).contiguous(), counts, seeds)
+    assert p_value(z.reshape(-1, 11).cpu(), logits[0].cpu().double(), k) > FALSE_ALARM
 
 
 def test_draws_with_replacement_follow_the_law_cuda() -> None:
-    """All subsets of three items among 64, of which six have a chance worth counting."""
+    """One item of 64, of which six have a chance worth counting."""
     from ksubset.kernels.cuda import rows
 
     logits = torch.full((1, 64), -30.0, device="cuda")
     logits[0, ::11] = torch.tensor([0.0, 0.4, -0.3, 0.8, -1.0, 0.2], device="cuda")
-    seeds = torch.randint(1 << 62, (300_000, 1), device="cuda")
-    z, _ = rows.sample(logits, torch.tensor([1], device="cuda"), seeds)
-    few, place = logits[0, ::11].cpu().double(), z[:, 0, ::11].cpu()
+    seeds = torch.randint(1 << 62, (100, 3000), device="cuda")
+    z, _ = rows.sample(logits.repeat(3000, 1), torch.ones(3000, dtype=int, device="cuda"), seeds)
+    place = z.reshape(-1, 64)[:, ::11].cpu()
     assert (place.sum(-1) == 1).all()
-    assert p_value(place, few, 1) > FALSE_ALARM
+    assert p_value(place, logits[0, ::11].cpu().double(), 1) > FALSE_ALARM

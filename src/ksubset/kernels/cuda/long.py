@@ -37,7 +37,7 @@ class Shape(NamedTuple):
 
 
 MOMENTS = Shape(tile=2048, wide=1, warps=16)
-SAMPLES = Shape(tile=256, wide=8, warps=8)
+SAMPLES = Shape(tile=256, wide=8, warps=16)
 _INF = tl.constexpr(float("inf"))
 _STEPS = tl.constexpr(64)
 _TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
@@ -340,7 +340,7 @@ def _moments(
     spread = tl.zeros([WIDE * TILE], tl.float32)
     ups_sum = tl.zeros([WIDE * TILE], tl.float32)
     free_sum = tl.zeros([WIDE * TILE], tl.float32)
-    weighted = tl.zeros([WIDE * TILE], tl.float32)
+    weighted = tl.zeros([WIDE * TILE], tl.float64)
     for i in range(g, (tiles + WIDE - 1) // WIDE, G):
         at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, WIDE)
         up, _x, pq, _skew = coins(t, inside)
@@ -348,24 +348,17 @@ def _moments(
         ups_sum += (up & inside).to(tl.float32)
         free_sum += (inside & (tl.abs(t) < _INF)).to(tl.float32)
         if not INFER:
-            weighted += tl.where(pq > 0, tl.load(vectors + at, inside, 0.0) * pq, 0.0)
+            v = tl.load(vectors + at, inside, 0.0).to(tl.float64)
+            weighted += tl.where(pq > 0, v * pq.to(tl.float64), 0.0)
     a, b, d = tl.reduce((spread, ups_sum, free_sum), 0, add3)
     variance, ups, free, mean, epoch = _share4(
         a, b, d, tl.sum(weighted, 0), board, counter, epoch, g, G, GP
     )
-    floor = tl.maximum(variance, 1e-37)
-    mean = (mean / floor).to(tl.float32)
-    again = mean * 0
-    if not INFER:
-        weighted = tl.zeros([WIDE * TILE], tl.float32)
-        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-            at, inside, t = _load(tilted, i, 0, 1, tiles, n, TILE, WIDE)
-            _up, _x, pq, _skew = coins(t, inside)
-            v = tl.load(vectors + at, inside, 0.0) - mean
-            weighted += tl.where(pq > 0, v * pq, 0.0)
-        a = tl.sum(weighted, 0)
-        a, _unused, _unused2, _unused3, epoch = _share4(a, a, a, a, board, counter, epoch, g, G, GP)
-        again = (a / floor).to(tl.float32)
+    # In two parts: one of them alone has no room for the digits of a mean far larger than the
+    # spread.
+    centre = mean / tl.maximum(variance, 1e-37)
+    mean = centre.to(tl.float32)
+    again = (centre - mean.to(tl.float64)).to(tl.float32)
     number = nodes_for(variance, free, _TAIL)
     real, imag, s, c, dev_real, dev_imag, nodes, epoch = _spectrum(
         tilted, 0.0, tiles, 0, 1, n, number, variance, _DECAY, vectors, mean, again,
@@ -427,11 +420,9 @@ def _moments(
             v = tl.load(vectors + at, inside, 0.0)
             v = tl.where(pq > 0, (v - mean) - again, 0.0)
             tl.store(product + at, pq * (across + v * within), inside)
-    sums = mean * 0.0
-    a, b, d, _unused, epoch = _share4(
-        tl.sum(log_tails, 0), tl.sum(likely, 0), tl.sum(cross, 0), sums,
-        board, counter, epoch, g, G, GP,
-    )  # fmt: skip
+    a, b, d = tl.sum(log_tails, 0), tl.sum(likely, 0), tl.sum(cross, 0)
+    if INFER:
+        a, b, d, _unused, epoch = _share4(a, b, d, d, board, counter, epoch, g, G, GP)
     return tl.log(total / number), a, b, d, ups, epoch
 
 
@@ -736,7 +727,9 @@ def _launch(
         return
     per_row = _programs(rows, n, cut.tile * cut.wide, given[0].device)
     boards = given[0].new_empty(rows * per_row * 2 * _BOARD.value, dtype=torch.float64)
-    counters = torch.zeros(rows, dtype=torch.int32, device=boards.device)
+    # A row's only program waits for nobody.
+    fresh = torch.zeros if per_row > 1 else torch.empty
+    counters = fresh(rows, dtype=torch.int32, device=boards.device)
     power = 1 << (per_row - 1).bit_length()
     launcher(
         rows * per_row, given, (*made, boards, counters), (n, *numbers),
