@@ -45,7 +45,7 @@ class Precision:
 
 
 PRECISIONS = {
-    torch.float32: Precision(tail=18, decay=19, most=15),
+    torch.float32: Precision(tail=16, decay=16, most=13),
     torch.float64: Precision(tail=39, decay=41, most=30),
 }
 

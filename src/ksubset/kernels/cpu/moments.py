@@ -1,7 +1,7 @@
 """Moments of a row by the spectral method (see kernels/spectral.py), in two passes.
 
-The first has nodes in lanes and gathers the characteristic function, in float64, and the weighted
-deviations; the second has items in lanes and gathers what each item needs from all nodes.
+The first gathers what nodes need from all items, the characteristic function and the weighted
+deviations; the second, with items in lanes, what each item needs from all nodes.
 """
 
 from __future__ import annotations
@@ -103,9 +103,9 @@ def place_nodes(variance, free, tail, decay, nodes):
 def characteristic(n, coins, count, nodes, at):
     """prod (1 - x + x e^(+- i omega)) at every node: E exp(i omega (S - ups)).
 
-    Multiplied up in the type of ``at``, an array (4, nodes): ratios of such products, all that
-    moments need, are good to the last digits of float32 for a few thousand items; the product
-    itself, and longer ones, need float64.
+    With nodes in lanes, and multiplied up in float64, the type of ``at`` (4, nodes): ratios of such
+    products, all that moments need, are good to the last digits of float32 for a few thousand
+    items (:func:`gather`); the product itself, and longer ones, are not.
     """
     x, signed = coins[X], coins[SIGNED]
     for node in range(padded(count)):
@@ -155,7 +155,7 @@ def weigh(count, number, k, nodes):
 
 @part
 def deviations(n, coins, count, nodes, narrow):
-    """sum_j v_j (r_j - p_j) at every node, less its mean over the mixture."""
+    """The sums over items that deviations at all nodes are made of, with nodes in lanes."""
     skew, weight = coins[SKEW], coins[WEIGHT]
     end = padded(count)
     lanes = width(skew)
@@ -181,6 +181,71 @@ def deviations(n, coins, count, nodes, narrow):
             for node in range(first, min(first + lanes, count)):
                 nodes[DEV_REAL, node] += narrow[2, node]
                 nodes[DEV_IMAG, node] += narrow[3, node]
+
+
+@part
+def _product(real, imag, lanes):
+    """The product of complex numbers."""
+    a, b = 1.0, 0.0
+    for i in range(lanes):
+        a, b = a * real[i] - b * imag[i], a * imag[i] + b * real[i]
+    return a, b
+
+
+@part
+def gather(n, coins, count, decay, nodes, lanes):
+    """:func:`characteristic` and the sums of :func:`deviations` in one pass with items in lanes,
+    two nodes at a time, in the working precision. Returns how many nodes count: the modulus of the
+    characteristic function falls from node to node, and often faster than place_nodes can know.
+    lanes: an array (4, width)."""
+    enough = math.exp(-2 * decay)
+    x, signed, skew, weight = coins[X], coins[SIGNED], coins[SKEW], coins[WEIGHT]
+    for node in range(0, count, 2):
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        t, d = nodes[SINE, node + 1], nodes[COSINE, node + 1]
+        s2, c2, sc = s * s, c * c, 2 * s * c
+        t2, d2, td = t * t, d * d, 2 * t * d
+        real, imag, other_real, other_imag = fill(x, 1.0), fill(x, 0.0), fill(x, 1.0), fill(x, 0.0)
+        dev_real, dev_imag = fill(x, 0.0), fill(x, 0.0)
+        other_dev_real, other_dev_imag = fill(x, 0.0), fill(x, 0.0)
+        for i in range(0, padded(n), width(x)):
+            xs, ys, ds = load(x, i), load(signed, i), load(skew, i)
+            square = ds * ds
+            a, b = 1.0 - xs * (2 * s2), ys * sc
+            real, imag = real * a - imag * b, real * b + imag * a
+            a, b = 1.0 - xs * (2 * t2), ys * td
+            other_real, other_imag = (
+                other_real * a - other_imag * b,
+                other_real * b + other_imag * a,
+            )
+            # The two nodes share a division.
+            left, right = c2 + s2 * square, d2 + t2 * square
+            both = load(weight, i) / (left * right)
+            ratio = both * right
+            dev_real, dev_imag = dev_real + ratio * ds, dev_imag + ratio
+            ratio = both * left
+            other_dev_real, other_dev_imag = other_dev_real + ratio * ds, other_dev_imag + ratio
+        store(lanes[0], 0, real)
+        store(lanes[1], 0, imag)
+        store(lanes[2], 0, other_real)
+        store(lanes[3], 0, other_imag)
+        nodes[REAL, node], nodes[IMAG, node] = _product(lanes[0], lanes[1], width(x))
+        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = total(dev_real), total(dev_imag)
+        if node + 1 < count:
+            nodes[REAL, node + 1], nodes[IMAG, node + 1] = _product(lanes[2], lanes[3], width(x))
+            nodes[DEV_REAL, node + 1] = total(other_dev_real)
+            nodes[DEV_IMAG, node + 1] = total(other_dev_imag)
+            if nodes[REAL, node + 1] ** 2 + nodes[IMAG, node + 1] ** 2 < enough:
+                first_missing = node + 2
+                nodes[:, first_missing : padded(first_missing)] = 0
+                nodes[COSINE, first_missing : padded(first_missing)] = 1
+                return first_missing
+    return count
+
+
+@part
+def centre_deviations(count, nodes):
+    """From sums over items to sum_j v_j (r_j - p_j), less its mean over the mixture."""
     mean = 0.0
     for node in range(count):
         s, c = nodes[SINE, node], nodes[COSINE, node]

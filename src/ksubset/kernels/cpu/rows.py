@@ -1,4 +1,4 @@
-"""Loops over rows, compiled: what :mod:`ksubset.kernels.cpu` runs in its threads.
+"""Loops over rows: what the kernels (:mod:`.entries`) run on arrays, each in its thread.
 
 A long row is worked on as a whole, in scratch arrays padded to whole vectors; short ones go side by
 side, in groups of ``GROUP``. As threads share rows by whole groups, results do not depend on their
@@ -10,14 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from ksubset.kernels.cpu import moments, sampling, short
-from ksubset.kernels.cpu.compile import kernel, part
+from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
 from ksubset.kernels.cpu.noise import key
 from ksubset.kernels.cpu.simd import width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 GROUP = 16
-_NARROW_ITEMS = 2048  # see moments.characteristic
+_NARROW_ITEMS = 2048  # see moments.gather
 
 
 @part
@@ -50,7 +50,7 @@ def _tilt_one(theta, n, k, row, tilted):
     return shift
 
 
-@kernel
+@part
 def tilt(first, last, logits, k, tilted):
     """Tilted logits."""
     n = logits.shape[-1]
@@ -86,16 +86,17 @@ def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
     moments.centre(work, n, coins, variance)
     count, number = moments.place_nodes(variance, free, tail, decay, nodes)
     if n <= _NARROW_ITEMS:
-        moments.characteristic(n, coins, count, nodes, narrow)
+        count = moments.gather(n, coins, count, decay, nodes, narrow)
     else:
         moments.characteristic(n, coins, count, nodes, wide)
+        moments.deviations(n, coins, count, nodes, narrow)
     moments.weigh(count, number, k - ups, nodes)
-    moments.deviations(n, coins, count, nodes, narrow)
+    moments.centre_deviations(count, nodes)
     moments.combine(n, coins, count, nodes, narrow, work)
     product[:] = work[:n]
 
 
-@kernel
+@part
 def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
     """Cov v."""
     n = tilted.shape[-1]
@@ -125,7 +126,7 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
                 )
 
 
-@kernel
+@part
 def infer(
     first, last, logits, k, tail, decay, log_partition, marginals, tilted, log_mass, shift, entropy
 ):
@@ -158,9 +159,13 @@ def infer(
         entropy[r] = max(mass + cross - log_tails, 0.0)
 
 
-@kernel
-def sample(first, last, logits, k, seeds, tilted, drawn, failed):
-    """Samples (samples, rows, n) for seeds (samples, rows); which of them ran out of tries."""
+@part
+def sample(first, last, logits, k, seeds, tilted, drawn):
+    """Samples (samples, rows, n) for seeds (samples, rows).
+
+    Returns how many ran out of tries; their first item is -1.
+    """
+    failed = 0
     n = logits.shape[-1]
     row, coins, nodes, _, wide = _scratch(logits)
     used = np.empty(padded(n), logits.dtype)
@@ -195,16 +200,17 @@ def sample(first, last, logits, k, seeds, tilted, drawn, failed):
             if odd[lane] > 0:
                 at = r + lane
                 _tilt_one(logits[at], n, k[at], row, tilted[at])
-                used[:] = row
                 for s in range(seeds.shape[0]):
                     if np.isnan(row[0]):
                         drawn[s, at] = np.nan
                         continue
                     done, disturbed = sampling.draw(
-                        used, n, k[at], key(seeds[s, at]), coins, nodes, wide, table, columns,
+                        row, used, n, k[at], key(seeds[s, at]), coins, nodes, wide, table, columns,
                         odds, sums, picked, drawn[s, at],
                     )  # fmt: skip
-                    failed[s, at] = not done
+                    if not done:
+                        drawn[s, at, 0] = -1
+                        failed += 1
                     if disturbed:
-                        used[:] = row
                         columns[:] = np.arange(n)
+    return failed

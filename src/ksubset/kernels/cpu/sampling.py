@@ -216,21 +216,22 @@ def _compact(t, m, columns, k, z):
 
 
 @part
-def draw(t, n, k, key, coins, nodes, wide, table, columns, odds, sums, picked, z):
-    """A k-hot row z of zeros and ones. Returns False when it ran out of tries.
+def draw(row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, picked, z):
+    """A k-hot row z of zeros and ones. Returns whether that came to pass within the tries allowed,
+    and whether columns, 0 ... n - 1, were used up. t may hold anything.
 
-    t holds n tilted logits padded with -inf, and columns 0 ... n - 1; both are used up (True) or
-    left as they are (the second result).
+    row: n tilted logits padded with -inf.
     """
     z[:] = 0
     # The common case first. Forbidden coins have odds of 0 and are in nobody's way, a certain
     # one has infinite odds and sends the row to the general case.
-    if n > DP_ITEMS and 2 * k <= n and _odds(t, n, odds, sums) < _MOST_COLLISIONS:
+    if n > DP_ITEMS and 2 * k <= n and _odds(row, n, odds, sums) < _MOST_COLLISIONS:
         done, counter = _with_replacement(n, k, columns, key, 0, odds, sums, picked, z)
         if done:
             return True, False
     else:
         counter = 0
+    t[:] = row
     m, k = _compact(t, n, columns, k, z)
     while k > 0 and k < m:
         if m <= DP_ITEMS:

@@ -33,7 +33,7 @@ class Lanes(types.Type):
 
     def __init__(self, dtype: types.Float) -> None:
         self.dtype = dtype
-        self.count = 512 // dtype.bitwidth
+        self.count = 256 // dtype.bitwidth
         super().__init__(name=f"{dtype}x{self.count}")
 
 

@@ -111,11 +111,21 @@ def _survey(theta, size):
 
 @part
 def _mass(theta, size, centre):
-    """sum exp(-|theta - centre|)."""
-    mass = fill(theta, 0.0)
+    """sum exp(-|theta - centre|), and the sum of squares of that."""
+    mass, squares = fill(theta, 0.0), fill(theta, 0.0)
     for i in range(0, size, width(theta)):
-        mass = mass + exp_negative(load(theta, i) - centre)
-    return total(mass)
+        e = exp_negative(load(theta, i) - centre)
+        mass = mass + e
+        squares = squares + e * e
+    return total(mass), total(squares)
+
+
+@part
+def _log_odds(wanted, mass, squares):
+    """log C such that coins with odds C e fall so often, to the second order in C: exact when
+    they do so rarely, and not far off in any case."""
+    ratio = wanted * squares / (mass * mass)
+    return math.log(wanted / mass) + math.log1p(min(ratio, 1.0))
 
 
 @part
@@ -130,10 +140,12 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
     size = padded(n)
     odds = math.log(chosen) - math.log(finite - chosen)
     if chosen <= 0.5 * finite:
-        start = math.log(chosen) - math.log(_mass(theta, size, highest)) - highest
+        mass, squares = _mass(theta, size, highest)
+        start = _log_odds(chosen, mass, squares) - highest
     else:
         # -inf has exp(-inf) = 0 on this side too.
-        start = math.log(_mass(theta, size, lowest)) - lowest - math.log(finite - chosen)
+        mass, squares = _mass(theta, size, lowest)
+        start = -_log_odds(finite - chosen, mass, squares) - lowest
     low, high = odds - highest, odds - lowest
     first, deviation = solve(theta, size, chosen, finite, start, low, high)
     first = rounded(theta, first)

@@ -40,7 +40,7 @@ MOMENTS = Shape(tile=2048, wide=1, warps=16)
 SAMPLES = Shape(tile=256, wide=8, warps=16)
 _INF = tl.constexpr(float("inf"))
 _STEPS = tl.constexpr(64)
-_TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
+_TAIL, _DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
 # As in sampling.py
 _HALVING_TAIL, _HALVING_DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
 _TRIES = tl.constexpr(64)

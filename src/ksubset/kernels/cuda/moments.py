@@ -10,7 +10,8 @@ from ksubset.kernels.cuda.tilt import add3
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
 # As in spectral.PRECISIONS
-_TAIL, _DECAY = tl.constexpr(18.0), tl.constexpr(19.0)
+_TAIL, _DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
+_ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
 
 
 @triton.jit
@@ -151,5 +152,8 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
         imag_wide = imag_wide * step_real + real_wide * step_imag
         real_wide = turned
         decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
+        # The modulus falls from node to node, and often faster than that bound.
+        modulus = phi_real * phi_real + phi_imag * phi_imag
+        decay = tl.where(modulus > _ENOUGH, decay, _DECAY)
         active = tl.where(2 * node < number, decay, _DECAY) < _DECAY
     return total, mean, correction, across, within

@@ -1,0 +1,91 @@
+"""The kernels as they are called: with addresses in place of arrays.
+
+Numba looks at every array it is given, which for small problems takes longer than the work itself.
+Addresses are plain numbers; what they point to is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import carray, types
+from numba.extending import intrinsic
+
+from ksubset.kernels.cpu import rows as over_rows
+from ksubset.kernels.cpu.compile import kernel, part
+
+
+@intrinsic
+def _pointer(typing, address):
+    def lower(context, builder, sig, args):
+        return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
+
+    return types.voidptr(types.int64), lower
+
+
+@part
+def _integers(address, shape):
+    return carray(_pointer(address), shape, np.int64)
+
+
+@part
+def _wide(address, shape):
+    return carray(_pointer(address), shape, np.float64)
+
+
+class Kernels(NamedTuple):
+    """For one floating point type. The first arguments are the rows to work on, first to last, and
+    the shape of the batch."""
+
+    tilt: Callable[..., None]
+    infer: Callable[..., None]
+    covariance_product: Callable[..., None]
+    sample: Callable[..., int]
+
+
+def kernels(dtype: Any) -> Kernels:
+    """Compiled when first called."""
+
+    @part
+    def floats(address, shape):
+        return carray(_pointer(address), shape, dtype)
+
+    @kernel
+    def tilt(first, last, rows, n, logits, k, tilted):
+        shape = (rows, n)
+        over_rows.tilt(
+            first, last, floats(logits, shape), _integers(k, rows), floats(tilted, shape)
+        )
+
+    @kernel
+    def infer(
+        first, last, rows, n, tail, decay,
+        logits, k, log_partition, marginals, tilted, log_mass, shift, entropy,
+    ):  # fmt: skip
+        shape = (rows, n)
+        over_rows.infer(
+            first, last, floats(logits, shape), _integers(k, rows), tail, decay,
+            floats(log_partition, rows), floats(marginals, shape), floats(tilted, shape),
+            floats(log_mass, rows), _wide(shift, rows), floats(entropy, rows),
+        )  # fmt: skip
+
+    @kernel
+    def covariance_product(first, last, rows, n, tail, decay, tilted, k, vectors, product):
+        shape = (rows, n)
+        over_rows.covariance_product(
+            first, last, floats(tilted, shape), _integers(k, rows), floats(vectors, shape),
+            tail, decay, floats(product, shape),
+        )  # fmt: skip
+
+    @kernel
+    def sample(first, last, rows, n, samples, logits, k, seeds, tilted, drawn):
+        shape = (rows, n)
+        return over_rows.sample(
+            first, last, floats(logits, shape), _integers(k, rows),
+            _integers(seeds, (samples, rows)), floats(tilted, shape),
+            floats(drawn, (samples, rows, n)),
+        )  # fmt: skip
+
+    return Kernels(tilt, infer, covariance_product, sample)
