@@ -88,8 +88,14 @@ class _Simple(torch.autograd.Function):
             grad = grad.reshape(tilted.shape)
         if torch.is_grad_enabled():  # to be differentiated again: w.r.t. the logits too
             tilted = _primitives.tilt(logits.reshape(tilted.shape), k)
-        product = _primitives.covariance_product(tilted, k, grad, ctx.method)
-        return product.reshape(logits.shape), None, None, None, None
+            product = _primitives.covariance_product(tilted, k, grad, ctx.method)
+        elif _primitives.plain_eager((grad,)):
+            product = kernels.covariance_product(tilted, k, grad, ctx.method)
+        else:
+            product = _primitives.covariance_product(tilted, k, grad, ctx.method)
+        if product.shape != logits.shape:
+            product = product.reshape(logits.shape)
+        return product, None, None, None, None
 
 
 def simple(logits: Tensor, plan: Plan, seeds: Tensor, method: str) -> Tensor:

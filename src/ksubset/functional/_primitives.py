@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor as is_wrapped
+from torch._C._functorch import is_legacy_batchedtensor as is_legacy_batched
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 from torch.autograd.function import _SingleLevelFunction
@@ -66,10 +68,10 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 def plain_eager(args: tuple[Any, ...]) -> bool:
     """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
-    has to see the operator."""
+    has to see the operator. (A transform's tensors may outlive it.)"""
     return values_can_be_read() and not any(
         isinstance(argument, Tensor)
-        and (type(argument) not in _PLAIN or torch._C._functorch.is_legacy_batchedtensor(argument))
+        and (type(argument) not in _PLAIN or is_wrapped(argument) or is_legacy_batched(argument))
         for argument in args
     )
 

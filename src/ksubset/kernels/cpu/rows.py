@@ -13,7 +13,7 @@ from ksubset.kernels.cpu import moments, sampling, short
 from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
 from ksubset.kernels.cpu.noise import key
-from ksubset.kernels.cpu.simd import width
+from ksubset.kernels.cpu.simd import copy, width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 GROUP = 16
@@ -38,15 +38,16 @@ def _scratch(like):
 
 @part
 def _copy(source, row, n):
-    row[:n] = source
-    row[n:] = -np.inf
+    copy(source, row, n)
+    for i in range(n, padded(n)):
+        row[i] = -np.inf
 
 
 @part
 def _tilt_one(theta, n, k, row, tilted):
     _copy(theta, row, n)
     shift = tilt_row(row, n, k)
-    tilted[:] = row[:n]
+    copy(row, tilted, n)
     return shift
 
 
@@ -80,8 +81,9 @@ def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
     if np.isnan(row[0]):
         product[:] = np.nan
         return
-    work[:n] = v
-    work[n:] = 0
+    copy(v, work, n)
+    for i in range(n, padded(n)):
+        work[i] = 0
     variance, free, ups = moments.toss(row, n, coins)
     moments.centre(work, n, coins, variance)
     count, number = moments.place_nodes(variance, free, tail, decay, nodes)
@@ -93,7 +95,7 @@ def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
     moments.weigh(count, number, k - ups, nodes)
     moments.centre_deviations(count, nodes)
     moments.combine(n, coins, count, nodes, narrow, work)
-    product[:] = work[:n]
+    copy(work, product, n)
 
 
 @part

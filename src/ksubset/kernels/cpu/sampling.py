@@ -17,14 +17,24 @@ from ksubset.kernels.cpu import moments
 from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import IMAG, PQ, REAL
 from ksubset.kernels.cpu.noise import uniform
-from ksubset.kernels.cpu.simd import choose, exp_negative, fill, load, store, total, width
+from ksubset.kernels.cpu.simd import (
+    choose,
+    clear,
+    copy,
+    exp_negative,
+    fill,
+    load,
+    store,
+    total,
+    width,
+)
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 DP_ITEMS = 64
 _MOST_COLLISIONS = 4.0  # sum of squared odds: one draw in seven has no collision, or more
 _TRIES = 64  # of halving, 0.7 of which are accepted
 _DRAWS = 256
-_BLOCK = 64
+_BLOCK = 32
 
 # Of the spectrum that tells how likely the other half takes the rest: see kernels/halving.py.
 _TAIL, _DECAY = 85.0, 41.0
@@ -222,7 +232,7 @@ def draw(row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, pick
 
     row: n tilted logits padded with -inf.
     """
-    z[:] = 0
+    clear(z, n)
     # The common case first. Forbidden coins have odds of 0 and are in nobody's way, a certain
     # one has infinite odds and sends the row to the general case.
     if n > DP_ITEMS and 2 * k <= n and _odds(row, n, odds, sums) < _MOST_COLLISIONS:
@@ -231,7 +241,7 @@ def draw(row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, pick
             return True, False
     else:
         counter = 0
-    t[:] = row
+    copy(row, t, padded(n))
     m, k = _compact(t, n, columns, k, z)
     while k > 0 and k < m:
         if m <= DP_ITEMS:

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.core.typing.templates import ConcreteTemplate, infer_global, signature
 from numba.extending import intrinsic, lower_builtin, models, overload, register_model
@@ -312,3 +312,23 @@ def _exp_negative(x):
         return choose(y, least, value, choose(0.0, y, 0.0, y))
 
     return exp
+
+
+@njit(nogil=True)
+def copy(source, target, n):
+    """target[:n] = source[:n], by whole vectors as far as they go (a slice goes item by item)."""
+    whole = n - n % width(target)
+    for i in range(0, whole, width(target)):
+        store(target, i, load(source, i))
+    for i in range(whole, n):
+        target[i] = source[i]
+
+
+@njit(nogil=True)
+def clear(target, n):
+    """target[:n] = 0."""
+    whole = n - n % width(target)
+    for i in range(0, whole, width(target)):
+        store(target, i, fill(target, 0.0))
+    for i in range(whole, n):
+        target[i] = 0

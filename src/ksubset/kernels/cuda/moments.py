@@ -21,6 +21,11 @@ def _complex_and_sums(a, b, g, h, c, d, i, j):
 
 
 @triton.jit
+def _add2(a0, b0, a1, b1):
+    return a0 + a1, b0 + b1
+
+
+@triton.jit
 def coins(t, inside):
     """Whether heads is likelier, min(p, q), pq and p - q."""
     up = t > 0
@@ -82,14 +87,14 @@ def moments(t, k, v, inside):
     variance, weighted, free_count = tl.reduce(
         (pq, tl.where(alive, v * pq, 0.0), free.to(tl.float32)), 0, add3
     )
-    # Twice, to take out what rounding left of a mean far larger than the spread. Both steps must
-    # see the same v - mean: written twice, one may be fused into a multiply-add.
-    floor = tl.maximum(variance, 1e-37)
-    v = tl.where(alive, v - weighted / floor, 0.0)
-    bad, ups, recentred = tl.reduce(
-        (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32), v * pq), 0, add3
+    # Any constant may be taken off v, Cov 1 being 0, but the same one everywhere: clearing its last
+    # bits keeps the compiler from fusing the division into one use and not into another.
+    centre = weighted / tl.maximum(variance, 1e-37)
+    centre = (centre.to(tl.int32, bitcast=True) & -256).to(tl.float32, bitcast=True)
+    v = tl.where(alive, v - centre, 0.0)
+    bad, ups = tl.reduce(
+        (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32)), 0, _add2
     )
-    v = tl.where(alive, v - recentred / floor, 0.0)
     # Heads beyond those of the coins that likely show them: the products below are those of the
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
     k = k.to(tl.float32) - ups
