@@ -74,7 +74,8 @@ class _Simple(torch.autograd.Function):
         ctx.save_for_backward(logits, k, tilted)
         ctx.method, ctx.samples = method, len(seeds)
         ctx.set_materialize_grads(False)
-        return drawn.view(shape)
+        # In place: a view that leaves a function costs autograd as much as a small kernel.
+        return drawn.resize_(shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
