@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from problems import INF, TOLERANCES, small
 from test_exactness import FALSE_ALARM, p_value
@@ -12,8 +14,19 @@ from ksubset.kernels.cuda import long, rows
 TOLERANCE = TOLERANCES[torch.float32]
 
 
-def check_moments() -> None:
+def poison() -> None:
+    """What is not written yet is NaN."""
+    plain = torch.Tensor.new_empty
+
+    def new_empty(*args: Any, **options: Any) -> torch.Tensor:
+        x = plain(*args, **options)
+        return x.fill_(torch.nan) if x.is_floating_point() else x
+
     torch.empty_like = lambda x, **_: torch.full_like(x, torch.nan)  # type: ignore[assignment]
+    torch.Tensor.new_empty = new_empty  # type: ignore[assignment]
+
+
+def check_moments() -> None:
     names = ("scale 1.0", "scale 30.0, -60", "ties", "forbidden", "forced", "both", "equal")
     for n in (1, 3, 8):
         problems = [
@@ -40,7 +53,7 @@ def check_samples() -> None:
     """Few draws: the interpreter takes milliseconds for each. On CUDA there are millions."""
     logits = torch.tensor([[0.5, -1.0, 1.5, -INF], [2.0, -1.0, INF, 0.0]])
     k = torch.tensor([1, 2])
-    for rounds, draws in ((1024, 200), (0, 40)):  # by rejection, and by the fallback alone
+    for rounds, draws in ((1024, 300), (0, 60)):  # by rejection, and by the fallback alone
         seeds = torch.randint(1 << 60, (draws, 2), generator=torch.Generator().manual_seed(1))
         z, _ = rows.sample(logits, k, seeds, rounds)
         for row in range(2):
@@ -61,7 +74,7 @@ def check_bad_rows() -> None:
 def check_long_samples() -> None:
     """Draws with replacement, halves, and their fallback, by the frequencies of items."""
     generator = torch.Generator().manual_seed(1)
-    for n, k, draws in ((100, 5, 30), (160, 80, 8)):
+    for n, k, draws in ((100, 5, 40), (200, 100, 10)):
         logits = torch.randn(1, n, generator=generator)
         seeds = torch.randint(1 << 60, (draws, 1), generator=generator)
         z, _ = rows.sample(logits, torch.tensor([k]), seeds)
@@ -69,7 +82,7 @@ def check_long_samples() -> None:
         assert ((z == 0) | (z == 1)).all()
         mu = torch.as_tensor(oracle.LogSpaceDP(logits[0].double(), k).marginals())
         error = (z[:, 0].double().mean(0) - mu) / (mu * (1 - mu) / draws).sqrt()
-        assert 0.4 < error.square().mean() < 1.8
+        assert 0.6 < error.square().mean() < 1.5
 
 
 def check_long_rows() -> None:
@@ -97,6 +110,7 @@ def check_long_rows() -> None:
 
 
 if __name__ == "__main__":
+    poison()
     check_samples()
     check_bad_rows()
     check_long_samples()

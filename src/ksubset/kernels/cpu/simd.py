@@ -109,7 +109,7 @@ def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, vect
 
 def width(array: Any) -> int:
     """How many elements of an array one vector holds."""
-    raise NotImplementedError
+    raise NotImplementedError  # compiled code has the overload below
 
 
 @overload(width, inline="always")
@@ -291,7 +291,7 @@ def _exp_series(typing: Any, x: Any) -> Any:
 
 def exp_negative(x: Any) -> Any:
     """exp(-|x|), exactly 0 where that would be subnormal (and for infinite x)."""
-    raise NotImplementedError
+    raise NotImplementedError  # compiled code has the overload below
 
 
 @overload(exp_negative, inline="always")

@@ -53,8 +53,8 @@ class Launcher:
             return
         options = {"launch_cooperative_grid": True} if cooperative else {}
         named = dict(zip(self._constants, constants, strict=True))
-        # Fused multiply-adds are faster by a tenth, and spoilt products with vectors of a large
-        # mean (an error of 3e-5 at n = 2 where 3e-6 is the bound).
+        # Fused multiply-adds are faster, but spoilt products with vectors of a large mean: an error
+        # of 3e-5 at n = 2, where 3e-6 is the bound.
         compiled = self._kernel[(programs,)](
             *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=False, **options
         )
