@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.simd import choose, exp_negative, fill, load, store, total, width
+from ksubset.kernels.cpu.simd import choose, exp_negative, fill, largest, load, store, total, width
 from ksubset.kernels.cpu.tilt import padded
 
 # The arrays of a row: for coins ...
@@ -26,25 +26,37 @@ _FOLD = 512  # items whose sum may stay in the working precision
 def toss(t, n, coins):
     """Fill the coins' arrays from tilted logits, padded with -inf.
 
-    Returns the variance, the number of free coins and that of coins likelier to fall heads.
+    Returns the variance, the number of free coins, that of coins likelier to fall heads, and of
+    free ones among these, the expected number of heads of free coins, and their largest p.
     """
-    size = padded(n)
     one, zero = fill(t, 1.0), fill(t, 0.0)
-    variance, free, ups = zero, zero, zero
-    for i in range(0, size, width(t)):
-        at = load(t, i)
-        e = exp_negative(at)
-        x = e / (1.0 + e)
-        pq = x - x * x
-        store(coins[X], i, x)
-        store(coins[SIGNED], i, choose(at, 0.0, 0.0 - x, x))
-        store(coins[SKEW], i, choose(at, 0.0, 1.0 - (x + x), (x + x) - 1.0))
-        store(coins[PQ], i, pq)
-        variance = variance + pq
-        ups = ups + choose(at, 0.0, one, zero)
-        # Infinite ones have x = 0 exactly, and so have those that might as well be.
-        free = free + choose(x, 0.0, one, zero)
-    return total(variance), total(free), total(ups)
+    spread, free, ups, likely, top = zero, zero, zero, zero, zero
+    variance, mean = 0.0, 0.0
+    for block in range(0, n, _FOLD):
+        signs = zero
+        for i in range(block, min(block + _FOLD, padded(n)), width(t)):
+            at = load(t, i)
+            e = exp_negative(at)
+            x = e / (1.0 + e)
+            pq = x - x * x
+            signed = choose(at, 0.0, 0.0 - x, x)
+            store(coins[X], i, x)
+            store(coins[SIGNED], i, signed)
+            store(coins[SKEW], i, choose(at, 0.0, 1.0 - (x + x), (x + x) - 1.0))
+            store(coins[PQ], i, pq)
+            spread = spread + pq
+            signs = signs + signed
+            ups = ups + choose(at, 0.0, one, zero)
+            # Infinite ones have x = 0 exactly, and so have those that might as well be.
+            free = free + choose(x, 0.0, one, zero)
+            likely = likely + choose(0.0, signed, one, zero)
+            p = choose(0.0, signed, 1.0 - x, x)
+            top = choose(p, top, p, top)
+        variance += total(spread)
+        spread = zero
+        mean += total(signs)
+    heads = total(likely)
+    return variance, total(free), total(ups), heads, mean + heads, np.float64(largest(top))
 
 
 @part
@@ -155,7 +167,7 @@ def weigh(count, number, k, nodes):
 
 @part
 def deviations(n, coins, count, nodes, narrow):
-    """The sums over items that deviations at all nodes are made of, with nodes in lanes."""
+    """sum_j v_j (r_j - p_j) at every node, with nodes in lanes."""
     skew, weight = coins[SKEW], coins[WEIGHT]
     end = padded(count)
     lanes = width(skew)
@@ -181,6 +193,7 @@ def deviations(n, coins, count, nodes, narrow):
             for node in range(first, min(first + lanes, count)):
                 nodes[DEV_REAL, node] += narrow[2, node]
                 nodes[DEV_IMAG, node] += narrow[3, node]
+    _scale_deviations(count, nodes)
 
 
 @part
@@ -194,7 +207,7 @@ def _product(real, imag, lanes):
 
 @part
 def gather(n, coins, count, decay, nodes, lanes):
-    """:func:`characteristic` and the sums of :func:`deviations` in one pass with items in lanes,
+    """:func:`characteristic` and :func:`deviations` in one pass with items in lanes,
     two nodes at a time, in the working precision. Returns how many nodes count: the modulus of the
     characteristic function falls from node to node, and often faster than place_nodes can know.
     lanes: an array (4, width)."""
@@ -239,18 +252,26 @@ def gather(n, coins, count, decay, nodes, lanes):
                 first_missing = node + 2
                 nodes[:, first_missing : padded(first_missing)] = 0
                 nodes[COSINE, first_missing : padded(first_missing)] = 1
-                return first_missing
+                count = first_missing
+                break
+    _scale_deviations(count, nodes)
     return count
 
 
 @part
-def centre_deviations(count, nodes):
-    """From sums over items to sum_j v_j (r_j - p_j), less its mean over the mixture."""
-    mean = 0.0
+def _scale_deviations(count, nodes):
+    """From sums over items to sum_j v_j (r_j - p_j)."""
     for node in range(count):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         nodes[DEV_REAL, node] *= 2 * s * s
         nodes[DEV_IMAG, node] *= 2 * s * c
+
+
+@part
+def centre_deviations(count, nodes):
+    """Less their mean over the mixture."""
+    mean = 0.0
+    for node in range(count):
         mean += nodes[REAL, node] * nodes[DEV_REAL, node]
         mean -= nodes[IMAG, node] * nodes[DEV_IMAG, node]
     for node in range(count):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksubset.kernels.cpu import moments, sampling, short
+from ksubset.kernels.cpu import moments, sampling, series, short
 from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
 from ksubset.kernels.cpu.noise import key
+from ksubset.kernels.cpu.series import LANES, SUMS
 from ksubset.kernels.cpu.simd import copy, width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
@@ -33,7 +34,9 @@ def _scratch(like):
     nodes = np.empty((NODE_ARRAYS, MOST_NODES), np.float64)
     narrow = np.empty((7, MOST_NODES), like.dtype)
     wide = np.empty((4, MOST_NODES), np.float64)
-    return row, coins, nodes, narrow, wide
+    powers = np.empty((4, SUMS), np.float64)
+    lanes = np.empty(LANES, like.dtype)
+    return row, coins, nodes, narrow, wide, powers, lanes
 
 
 @part
@@ -76,7 +79,7 @@ def tilt(first, last, logits, k, tilted):
 
 @part
 def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
-    row, coins, nodes, narrow, wide = scratch
+    row, coins, nodes, narrow, wide, sums, lanes = scratch
     _copy(t, row, n)
     if np.isnan(row[0]):
         product[:] = np.nan
@@ -84,9 +87,20 @@ def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
     copy(v, work, n)
     for i in range(n, padded(n)):
         work[i] = 0
-    variance, free, ups = moments.toss(row, n, coins)
+    variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
     moments.centre(work, n, coins, variance)
     count, number = moments.place_nodes(variance, free, tail, decay, nodes)
+    powers = series.powers_for(top, mean, variance, decay)
+    if powers > 0:
+        series.power_sums(n, coins, powers, lanes, sums)
+        certain = ups - likely
+        series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
+        series.deviations(count, powers, sums, nodes)
+        moments.weigh(count, number, 0, nodes)
+        moments.centre_deviations(count, nodes)
+        series.combine(n, coins, count, powers, nodes, sums[2:], narrow, work)
+        copy(work, product, n)
+        return
     if n <= _NARROW_ITEMS:
         count = moments.gather(n, coins, count, decay, nodes, narrow)
     else:
@@ -134,7 +148,7 @@ def infer(
 ):
     """All that ksubset.kernels.infer returns, and the entropy."""
     n = logits.shape[-1]
-    row, coins, nodes, narrow, wide = _scratch(logits)
+    row, coins, nodes, narrow, wide, sums, lanes = _scratch(logits)
     rarer = np.empty(padded(n), logits.dtype)
     for r in range(first, last):
         shift[r] = _tilt_one(logits[r], n, k[r], row, tilted[r])
@@ -142,11 +156,19 @@ def infer(
             marginals[r] = np.nan
             log_partition[r] = log_mass[r] = shift[r] = entropy[r] = np.nan
             continue
-        variance, free, ups = moments.toss(row, n, coins)
+        variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
         count, number = moments.place_nodes(variance, free, tail, decay, nodes)
-        moments.characteristic(n, coins, count, nodes, wide)
-        mass = moments.weigh(count, number, k[r] - ups, nodes)
-        moments.correct(n, coins, count, nodes, narrow, rarer)
+        powers = series.powers_for(top, mean, variance, decay)
+        if powers > 0:
+            series.probability_sums(n, coins, powers, lanes, sums)
+            certain = ups - likely
+            series.characteristic(count, number, k[r] - certain, mean, powers, sums, nodes)
+            mass = moments.weigh(count, number, 0, nodes)
+            series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
+        else:
+            moments.characteristic(n, coins, count, nodes, wide)
+            mass = moments.weigh(count, number, k[r] - ups, nodes)
+            moments.correct(n, coins, count, nodes, narrow, rarer)
         log_tails = moments.log_likelier(n, coins)
         cross, likely = 0.0, 0.0
         for i in range(n):
@@ -169,7 +191,7 @@ def sample(first, last, logits, k, seeds, tilted, drawn):
     """
     failed = 0
     n = logits.shape[-1]
-    row, coins, nodes, _, wide = _scratch(logits)
+    row, coins, nodes, _, wide, _, _ = _scratch(logits)
     used = np.empty(padded(n), logits.dtype)
     odds = np.empty(padded(n), logits.dtype)
     sums = np.empty(padded(n) // 16, np.float64)

@@ -181,10 +181,8 @@ def _halve(t, m, k, columns, key, counter, coins, nodes, wide, z):
             tossed += 1
     t[kept : padded(kept)] = -np.inf
 
-    variance, free, ups = moments.toss(t, kept, coins)
-    mean = 0.0
-    for i in range(kept):
-        mean += np.float64(coins[moments.SIGNED, i])
+    variance, free, ups, likely, mean, _ = moments.toss(t, kept, coins)
+    mean -= likely  # counted as the characteristic function counts
     count, number = moments.place_nodes(variance, free, _TAIL, _DECAY, nodes)
     moments.characteristic(kept, coins, count, nodes, wide)
     low = math.floor(mean)

