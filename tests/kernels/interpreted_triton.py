@@ -9,6 +9,7 @@ from problems import INF, TOLERANCES, small
 from test_exactness import FALSE_ALARM, p_value
 
 from ksubset import oracle
+from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.cuda import long, rows
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -86,27 +87,35 @@ def check_long_samples() -> None:
 
 
 def check_long_rows() -> None:
-    """With tiles of four items, rows of forty are long ones."""
+    """With tiles of four items, rows of forty are long ones; the lighter ones among them are served
+    by power sums."""
     long.MOMENTS = long.SAMPLES = long.Shape(tile=4, wide=4, warps=1)
-    logits = 1.5 * torch.randn(2, 40, generator=torch.Generator().manual_seed(2))
-    logits[1, 3], logits[1, 5] = INF, -INF
-    k = torch.tensor([31, 8])
-    log_partition, marginals, _, _, _, entropy = long.infer(logits, k)
-    v = torch.randn(2, 40, generator=torch.Generator().manual_seed(3)) + 1000
-    product = long.covariance_product(long.tilt(logits, k), k, v)
-    z, _ = long.sample(logits, k, torch.arange(12).reshape(6, 2))
-    assert (z.sum(-1) == k).all()
-    assert ((z == 0) | (z == 1)).all()
-    assert (z[:, 1, 3] == 1).all()
-    assert (z[:, 1, 5] == 0).all()
-    for row in range(2):
-        free = logits[row].isfinite()
-        truth = oracle.LogSpaceDP(logits[row, free].double(), int(k[row]) - row)
-        assert abs(log_partition[row] - truth.log_partition()) < 1e-5
-        assert abs(entropy[row] - truth.entropy()) < 1e-5
-        assert (marginals[row, free] - truth.marginals()).abs().max() < TOLERANCE.marginals
-        exact = truth.covariance_product(v[row, free].double())
-        assert (product[row, free] - exact).abs().max() < 1e-5
+    generator = torch.Generator().manual_seed(2)
+    for n, scale, counts in ((40, 1.5, (31, 8)), (80, 0.1, (3, 4))):
+        logits = scale * torch.randn(2, n, generator=generator)
+        logits[1, 3], logits[1, 5] = INF, -INF
+        k = torch.tensor(counts)
+        log_partition, marginals, _, _, _, entropy = long.infer(logits, k)
+        v = torch.randn(2, n, generator=generator) + 1000
+        product = long.covariance_product(long.tilt(logits, k), k, v)
+        for row in range(2):
+            free = logits[row].isfinite()
+            truth = oracle.LogSpaceDP(logits[row, free].double(), counts[row] - row)
+            mu = truth.marginals()
+            mean, variance = float(mu.sum()), float((mu * (1 - mu)).sum())
+            powers = powers_for(float(mu.max()), mean, variance, 16.0)
+            assert (0 < powers < 8) == (scale < 1)
+            assert abs(log_partition[row] - truth.log_partition()) < 1e-5
+            assert abs(entropy[row] - truth.entropy()) < 1e-5
+            assert (marginals[row, free] - mu).abs().max() < TOLERANCE.marginals
+            exact = truth.covariance_product(v[row, free].double())
+            assert (product[row, free] - exact).abs().max() < 1e-5
+        if scale > 1:
+            z, _ = long.sample(logits, k, torch.arange(12).reshape(6, 2))
+            assert (z.sum(-1) == k).all()
+            assert ((z == 0) | (z == 1)).all()
+            assert (z[:, 1, 3] == 1).all()
+            assert (z[:, 1, 5] == 0).all()
 
 
 if __name__ == "__main__":

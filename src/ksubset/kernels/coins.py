@@ -20,6 +20,7 @@ Derivation: docs/mathematics.md, "Tilt".
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -66,13 +67,8 @@ def tilt(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     odds = torch.log(chosen) - torch.log(count - chosen)
     highest = theta.amax(-1)
     lowest = torch.where(theta == -torch.inf, torch.inf, theta).amin(-1)
-    few = chosen <= count / 2
-    start = torch.where(
-        few,
-        chosen.log() - theta.logsumexp(-1),
-        torch.where(free, -theta, -torch.inf).logsumexp(-1) - (count - chosen).log(),
-    )
     closed = ~open_rows
+    start = _start(theta, chosen, count)
     low = (odds - highest).masked_fill(closed, 0)
     high = (odds - lowest).masked_fill(closed, 0)
     start = start.masked_fill(closed, 0)
@@ -89,6 +85,39 @@ def tilt(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     tilted = tilted.masked_fill(invalid.unsqueeze(-1), torch.nan)
     wide = dtype if logits.device.type == "mps" else torch.float64
     return tilted, (first.to(wide) + second.to(wide)).masked_fill(closed, 0)
+
+
+def _start(theta: Tensor, chosen: Tensor, count: Tensor) -> Tensor:
+    """Where to look for the shift first.
+
+    Coins that all fall on their rarer side rarely do so in proportion to their odds, less the
+    squares of them. Otherwise, as if the logits were a sample of a normal distribution, but never
+    below what the odds alone give, a bound.
+    """
+    few = chosen <= count / 2
+    rare = torch.where(few, chosen, count - chosen)
+    # As if the rarer side were heads.
+    y = torch.where(few.unsqueeze(-1), theta, -theta).masked_fill(theta == -torch.inf, -torch.inf)
+    top = y.amax(-1)
+    depth = (y - top.unsqueeze(-1)).clamp_min(-1e9)
+    odds = torch.exp(depth)
+    mass, squares = odds.sum(-1), odds.square().sum(-1)
+    bound = torch.log(rare / mass)
+    ratio = rare * squares / mass.square()
+    depth = torch.where(y == -torch.inf, 0, depth)
+    mean = depth.sum(-1) / count
+    spread = (depth.square().sum(-1) / count - mean.square()).clamp_min(0)
+    normal = _quantile(rare / count) * torch.sqrt(spread + math.pi**2 / 3) - mean
+    guess = torch.where(
+        ratio < 0.25, bound - torch.log1p(-ratio.clamp_max(0.25)), torch.maximum(bound, normal)
+    )
+    return torch.where(few, guess - top, top - guess)
+
+
+def _quantile(q: Tensor) -> Tensor:
+    """Of the standard normal distribution, for q at most 1/2, to 0.003."""
+    r = torch.sqrt(-2 * torch.log(q))
+    return (2.30753 + 0.27061 * r) / (1 + 0.99229 * r + 0.04481 * r * r) - r
 
 
 def _solve(

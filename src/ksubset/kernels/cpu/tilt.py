@@ -77,8 +77,9 @@ def solve(theta, size, chosen, count, start, low, high):
             if variance > 0:
                 c -= min(max(excess / variance, -2.0), 2.0)
             return c, deviation
-        # Logits at the end of the floating point numbers may leave no c that is close.
-        if abs(excess) < least:
+        # Logits at the end of the floating point numbers may leave no c that is close; the last of
+        # several that are equally far off is the one the bracket closed in on.
+        if abs(excess) <= least:
             best, least = c, abs(excess)
         if excess < 0:
             low = max(low, c)
@@ -110,22 +111,40 @@ def _survey(theta, size):
 
 
 @part
-def _mass(theta, size, centre):
-    """sum exp(-|theta - centre|), and the sum of squares of that."""
+def _survey_odds(theta, size, centre):
+    """The sums of e = exp(-d), of its square, of d and of its square, d = |theta - centre|, over
+    finite logits."""
     mass, squares = fill(theta, 0.0), fill(theta, 0.0)
+    depths, spreads = fill(theta, 0.0), fill(theta, 0.0)
     for i in range(0, size, width(theta)):
-        e = exp_negative(load(theta, i) - centre)
+        t = load(theta, i) - centre
+        e = exp_negative(t)
         mass = mass + e
         squares = squares + e * e
-    return total(mass), total(squares)
+        depth = absolute(t)
+        depth = choose(np.inf, depth, choose(depth, 1e9, 1e9, depth), 0.0)
+        depths = depths + depth
+        spreads = spreads + depth * depth
+    return total(mass), total(squares), total(depths), total(spreads)
 
 
 @part
-def _log_odds(wanted, mass, squares):
-    """log C such that coins with odds C e fall so often, to the second order in C: exact when
-    they do so rarely, and not far off in any case."""
-    ratio = wanted * squares / (mass * mass)
-    return math.log(wanted / mass) + math.log1p(min(ratio, 1.0))
+def _quantile(q):
+    """Of the standard normal distribution, for q at most 1/2, to 0.003."""
+    r = math.sqrt(-2 * math.log(q))
+    return (2.30753 + 0.27061 * r) / (1 + 0.99229 * r + 0.04481 * r * r) - r
+
+
+@part
+def _start(rare, count, mass, squares, depths, spreads):
+    """See coins._start; relative to the likeliest coin."""
+    bound = math.log(rare / mass)
+    ratio = rare * squares / (mass * mass)
+    if ratio < 0.25:
+        return bound - math.log1p(-ratio)
+    mean = depths / count
+    spread = max(spreads / count - mean * mean, 0.0)
+    return max(bound, _quantile(rare / count) * math.sqrt(spread + math.pi**2 / 3) + mean)
 
 
 @part
@@ -139,13 +158,12 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
     """Tilt a row of finite logits and -inf, of which some but not all finite ones are chosen."""
     size = padded(n)
     odds = math.log(chosen) - math.log(finite - chosen)
-    if chosen <= 0.5 * finite:
-        mass, squares = _mass(theta, size, highest)
-        start = _log_odds(chosen, mass, squares) - highest
-    else:
-        # -inf has exp(-inf) = 0 on this side too.
-        mass, squares = _mass(theta, size, lowest)
-        start = -_log_odds(finite - chosen, mass, squares) - lowest
+    few = chosen <= 0.5 * finite
+    top = highest if few else lowest
+    rare = chosen if few else finite - chosen
+    # -inf has exp(-inf) = 0 on both sides.
+    guess = _start(rare, finite, *_survey_odds(theta, size, top))
+    start = (guess if few else -guess) - top
     low, high = odds - highest, odds - lowest
     first, deviation = solve(theta, size, chosen, finite, start, low, high)
     first = rounded(theta, first)

@@ -53,10 +53,12 @@ class Launcher:
             return
         options = {"launch_cooperative_grid": True} if cooperative else {}
         named = dict(zip(self._constants, constants, strict=True))
-        # Fused multiply-adds are faster, but spoilt products with vectors of a large mean: an error
-        # of 3e-5 at n = 2, where 3e-6 is the bound.
+        # A lone warp reduces by exchanging lanes, and none of them is told the others' result: had
+        # each fused a product of its own into its sum, the lanes would go on with numbers that
+        # differ in their last digits, as if the row had several means. Several warps read the sum
+        # from one place.
         compiled = self._kernel[(programs,)](
-            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=True, **options
+            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=warps > 1, **options
         )
         if not _INTERPRETED:
             self._compiled[key] = compiled

@@ -10,7 +10,7 @@ from ksubset.kernels.cuda.tilt import add3
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
 # As in spectral.PRECISIONS
-_TAIL, _DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
+TAIL, DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
 _ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
 
 
@@ -87,11 +87,8 @@ def moments(t, k, v, inside):
     variance, weighted, free_count = tl.reduce(
         (pq, tl.where(alive, v * pq, 0.0), free.to(tl.float32)), 0, add3
     )
-    # Any constant may be taken off v, Cov 1 being 0, but the same one everywhere: clearing its last
-    # bits keeps the compiler from fusing the division into one use and not into another.
-    centre = weighted / tl.maximum(variance, 1e-37)
-    centre = (centre.to(tl.int32, bitcast=True) & -256).to(tl.float32, bitcast=True)
-    v = tl.where(alive, v - centre, 0.0)
+    # Cov 1 = 0: any constant may be taken off v, but the same one everywhere (see launch.py).
+    v = tl.where(alive, v - weighted / tl.maximum(variance, 1e-37), 0.0)
     bad, ups = tl.reduce(
         (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32)), 0, _add2
     )
@@ -99,7 +96,7 @@ def moments(t, k, v, inside):
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
     k = k.to(tl.float32) - ups
     variance = tl.where(bad > 0, 0.0, variance)
-    number = nodes_for(variance, free_count, _TAIL)
+    number = nodes_for(variance, free_count, TAIL)
     signed = tl.where(up, -x, x)
     total, mean, correction, across, within = _over_nodes(
         x, signed, skew, pq * v, variance, number, k, bad
@@ -159,6 +156,6 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
         decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
         # The modulus falls from node to node, and often faster than that bound.
         modulus = phi_real * phi_real + phi_imag * phi_imag
-        decay = tl.where(modulus > _ENOUGH, decay, _DECAY)
-        active = tl.where(2 * node < number, decay, _DECAY) < _DECAY
+        decay = tl.where(modulus > _ENOUGH, decay, DECAY)
+        active = tl.where(2 * node < number, decay, DECAY) < DECAY
     return total, mean, correction, across, within

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
-from ksubset.kernels.cuda.tilt import add3, solve
+from ksubset.kernels.cuda.tilt import add3, add4, solve
 
 _INF = tl.constexpr(float("inf"))
 MOST_COLLISIONS = tl.constexpr(6.0)  # sum of squared odds
@@ -21,17 +21,12 @@ _LIGHT_ROUNDS = tl.constexpr(64)
 _WIDE_VARIANCE = tl.constexpr(32.0)
 _ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
 _NODES = tl.constexpr(32)
-_GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
+GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 # Counts beyond N / 2, 3.8 deviations of what is kept or 5.5 of what it takes, are rejected.
-_TAIL, _DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
+TAIL, DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
 # Where the counters of each kind of number start.
 _LIGHT, _ONE_BY_ONE = tl.constexpr(0x20000000), tl.constexpr(0x40000000)
 _ACCEPT = tl.constexpr(0x7FFFFFF0)
-
-
-@triton.jit
-def _add4(a0, b0, c0, d0, a1, b1, c1, d1):
-    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
 
 
 @triton.jit
@@ -203,8 +198,8 @@ def _characteristic(x, signed, number, variance, NODES: tl.constexpr):
             cosine * step_cosine - sine * step_sine,
         )
         node += 1
-        decay = tl.where(2 * node < number, 2 * variance * (sine * sine).to(tl.float32), _DECAY)
-        active = tl.where(node < NODES, decay, _DECAY) < _DECAY
+        decay = tl.where(2 * node < number, 2 * variance * (sine * sine).to(tl.float32), DECAY)
+        active = tl.where(node < NODES, decay, DECAY) < DECAY
     return real, imag
 
 
@@ -235,7 +230,7 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
                 tl.where(left & (quarter == 3), pq, 0.0),
             ),
             0,
-            _add4,
+            add4,
         )
         # The quarter of the largest variance is kept.
         spread = tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3))
@@ -247,7 +242,7 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
         mean, ups, free_count = tl.reduce(
             (tl.where(rest, signed, 0.0), (rest & up).to(tl.float32), free.to(tl.float32)), 0, add3
         )
-        number = nodes_for(spread, free_count, _TAIL)
+        number = nodes_for(spread, free_count, TAIL)
         real, imag = _characteristic(
             tl.where(rest, x, 0.0), tl.where(rest, signed, 0.0), number, spread, _NODES
         )
@@ -263,13 +258,13 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
                     h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
                 ),
                 0,
-                _add4,
+                add4,
             )  # fmt: skip
             heads = four(n0, n1, n2, n3)
             which = accept(
                 heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
                 real, imag, number.to(tl.float64), free_count.to(tl.float64),
-                key + (counter + 1).to(tl.int64) * _GOLDEN, _NODES,
+                key + (counter + 1).to(tl.int64) * GOLDEN, _NODES,
             )  # fmt: skip
             tossed = tl.where(
                 which == 0, h0, tl.where(which == 1, h1, tl.where(which == 2, h2, h3))
@@ -308,7 +303,7 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
         z0, z1, z2, z3 = (
             h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
         )  # fmt: skip
-        n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, _add4)
+        n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, add4)
         tossed = tl.where(n2 == wanted, z2, z3)
         tossed = tl.where(n1 == wanted, z1, tossed)
         tossed = tl.where(n0 == wanted, z0, tossed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-_STEPS = tl.constexpr(64)
+STEPS = tl.constexpr(64)
 _INF = tl.constexpr(float("inf"))
 
 
@@ -21,8 +21,9 @@ def _extremes(a0, b0, a1, b1):
 
 
 @triton.jit
-def _add2(a0, b0, a1, b1):
-    return a0 + a1, b0 + b1
+def add4(a0, b0, c0, d0, a1, b1, c1, d1):
+    """Four."""
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1
 
 
 @triton.jit
@@ -35,6 +36,50 @@ def bisect(low, high):
     mid = (a >> 1) + (b >> 1) + (a & b & 1)
     mid = mid ^ ((mid >> 31) & 0x7FFFFFFF)
     return mid.to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def first_guess(rare, count, mass, squares, depths, spreads):
+    """See coins._start; relative to the likeliest coin. Sums of e = exp(-d), e^2, d and d^2."""
+    bound = tl.log(rare / mass)
+    ratio = rare * squares / (mass * mass)
+    mean = depths / count
+    spread = tl.maximum(spreads / count - mean * mean, 0.0)
+    r = tl.sqrt(-2 * tl.log(rare / count))
+    quantile = (2.30753 + 0.27061 * r) / (1 + 0.99229 * r + 0.04481 * r * r) - r
+    normal = quantile * tl.sqrt(spread + 3.289868) + mean
+    corrected = bound - tl.log(1 - tl.minimum(ratio, 0.25))
+    return tl.where(ratio < 0.25, corrected, tl.maximum(bound, normal))
+
+
+@triton.jit
+def depths_of(theta, few, top, use):
+    """exp(-d), d, and their squares, for d = |theta - top| of the coins in use."""
+    d = tl.where(use, tl.minimum(tl.where(few, top - theta, theta - top), 1e9), 0.0)
+    e = tl.where(use, tl.exp(-d), 0.0)
+    return e, e * e, d, d * d
+
+
+@triton.jit
+def improve(c, excess, variance, few, rare, low, high, best, least, step):
+    """A step of coins._solve: the next c, the bracket, the best c so far and how far off it was,
+    and whether c was close."""
+    mean_rare = tl.maximum(tl.where(few, excess, -excess) + rare, 1e-30)
+    move = tl.log(rare / mean_rare) * mean_rare / tl.maximum(variance, 1e-30)
+    newton = c + tl.where(few, move, -move)
+    close = tl.abs(excess) <= 0.05 * tl.maximum(tl.sqrt(variance), 1.0)
+    polish = excess / tl.maximum(variance, 1e-37)
+    polish = tl.minimum(tl.maximum(polish, -2.0), 2.0)
+    # Logits at the end of the floating point numbers may leave no c that is close; the last of
+    # several that are equally far off is the one the bracket closed in on.
+    best = tl.where(tl.abs(excess) <= least, c, best)
+    least = tl.minimum(least, tl.abs(excess))
+    low = tl.where(excess < 0, tl.maximum(low, c), low)
+    high = tl.where(excess > 0, tl.minimum(high, c), high)
+    inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
+    middle = bisect(low.to(tl.float32), high.to(tl.float32)).to(low.dtype)
+    c = tl.where(close, c - polish, tl.where(inside, newton, middle))
+    return c, low, high, best, least, close
 
 
 @triton.jit
@@ -57,22 +102,12 @@ def solve(theta, chosen, count, start, low, high, is_open):
         signed = tl.where(up, -x, x)
         signed_sum, variance, heads = tl.reduce((signed, x * (1 - x), up.to(tl.float32)), 0, add3)
         excess = signed_sum + (heads - chosen)
-        mean_rare = tl.maximum(tl.where(few, excess, -excess) + rare, 1e-30)
-        move = tl.log(rare / mean_rare) * mean_rare / tl.maximum(variance, 1e-30)
-        newton = c + tl.where(few, move, -move)
         deviation = tl.maximum(tl.sqrt(variance), 1.0)
-        close = tl.abs(excess) <= 0.05 * deviation
-        polish = excess / tl.maximum(variance, 1e-37)
-        polish = tl.minimum(tl.maximum(polish, -2.0), 2.0)
-        # Logits at the end of the floating point numbers may leave no c that is close.
-        best = tl.where(tl.abs(excess) < least, c, best)
-        least = tl.minimum(least, tl.abs(excess))
-        low = tl.where(excess < 0, tl.maximum(low, c), low)
-        high = tl.where(excess > 0, tl.minimum(high, c), high)
-        inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
-        c = tl.where(close, c - polish, tl.where(inside, newton, bisect(low, high)))
+        c, low, high, best, least, close = improve(
+            c, excess, variance, few, rare, low, high, best, least, step
+        )
         step += 1
-        running = tl.where(close, step * 0, _STEPS - step) > 0.5
+        running = tl.where(close, step * 0, STEPS - step) > 0.5
     return tl.where(close, c, best), deviation
 
 
@@ -100,19 +135,12 @@ def tilt_row(theta, k, inside):
     lowest = tl.where(is_open > 0, lowest, 0.0)
     odds = tl.log(chosen) - tl.log(count - chosen)
     few = chosen <= count * 0.5
-    mass_low, mass_high = tl.reduce(
-        (
-            tl.where(use, tl.exp(theta - highest), 0.0),
-            tl.where(use, tl.exp(lowest - theta), 0.0),
-        ),
-        0,
-        _add2,
-    )
-    start = tl.where(
-        few,
-        tl.log(chosen) - tl.log(tl.maximum(mass_low, 1e-37)) - highest,
-        tl.log(tl.maximum(mass_high, 1e-37)) - lowest - tl.log(count - chosen),
-    )
+    rare = tl.where(few, chosen, count - chosen)
+    top = tl.where(few, highest, lowest)
+    e, square, d, spread = depths_of(theta, few, top, use)
+    mass, squares, depths, spreads = tl.reduce((e, square, d, spread), 0, add4)
+    guess = first_guess(rare, count, mass, squares, depths, spreads)
+    start = tl.where(few, guess, -guess) - top
     start = tl.where(is_open > 0, start, 0.0)
     first, deviation = solve(row, chosen, count, start, odds - highest, odds - lowest, is_open)
     row = row + first

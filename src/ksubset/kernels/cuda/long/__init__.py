@@ -1,0 +1,214 @@
+"""Triton kernels for rows that do not fit in registers: in tiles, by several programs per row
+(:mod:`.board`).
+
+One launch does everything: no step waits for the host. Where a row has several programs all of them
+must be on the chip at once, which a cooperative launch guarantees.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.long.board import BOARD, wait
+from ksubset.kernels.cuda.long.moments import fill, moments
+from ksubset.kernels.cuda.long.sampling import draw_row, whole_row
+from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
+
+
+class Shape(NamedTuple):
+    """How a row is cut up."""
+
+    tile: int  # items
+    wide: int  # tiles worked on at a time
+    warps: int
+
+
+MOMENTS = Shape(tile=2048, wide=1, warps=16)
+SAMPLES = Shape(tile=256, wide=8, warps=16)
+
+
+@triton.jit
+def infer_kernel(
+    logits, counts, log_partition, marginals, tilted, log_mass, shifts, entropies,
+    boards, counters, n, G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """See kernels.infer."""
+    row = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+    board, counter = boards + row * (2 * G * BOARD), counters + row
+    k = tl.load(counts + row)
+    epoch = tl.zeros([], tl.int32)
+    valid, _chosen, shift, epoch = tilt_row(
+        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
+    )
+    epoch = wait(counter, epoch, G)
+    if valid > 0:
+        mass, tails, likely, cross, ups, epoch = moments(
+            tilted + row * n, k, logits, marginals + row * n, marginals, logits + row * n, n,
+            board, counter, epoch, g, G, GP, TILE, WIDE, True,
+        )  # fmt: skip
+        if g == 0:
+            entropy = mass + cross - tails
+            entropy = tl.where(entropy < 0, 0.0, entropy)
+            tl.store(log_partition + row, mass + likely - tails + shift * (ups - k))
+            tl.store(log_mass + row, mass)
+            tl.store(shifts + row, shift)
+            tl.store(entropies + row, entropy)
+    else:
+        fill(marginals + row * n, float("nan"), n, g, G, TILE)
+        if g == 0:
+            tl.store(log_partition + row, float("nan"))
+            tl.store(log_mass + row, float("nan"))
+            tl.store(shifts + row, float("nan"))
+            tl.store(entropies + row, float("nan"))
+
+
+@triton.jit
+def tilt_kernel(
+    logits, counts, tilted, boards, counters, n,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The tilted logits alone."""
+    row = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+    board, counter = boards + row * (2 * G * BOARD), counters + row
+    tilt_row(
+        logits + row * n, tl.load(counts + row), tilted + row * n, n,
+        board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
+    )  # fmt: skip
+
+
+@triton.jit
+def covariance_kernel(
+    tilted, counts, vectors, product, boards, counters, n,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Cov v."""
+    row = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+    board, counter = boards + row * (2 * G * BOARD), counters + row
+    # A row is NaN as a whole or not at all.
+    first = tl.load(tilted + row * n)
+    if first == first:
+        moments(
+            tilted + row * n, tl.load(counts + row), vectors + row * n, product,
+            product + row * n, tilted, n, board, counter, tl.zeros([], tl.int32), g,
+            G, GP, TILE, WIDE, False,
+        )  # fmt: skip
+    else:
+        fill(product + row * n, float("nan"), n, g, G, TILE)
+
+
+@triton.jit
+def sample_kernel(
+    logits, counts, keys, drawn, tilted, boards, counters, n, rows, samples,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROUNDS: tl.constexpr,
+    FALLBACK: tl.constexpr,
+):  # fmt: skip
+    """Samples, and the tilted logits."""
+    row = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+    board, counter = boards + row * (2 * G * BOARD), counters + row
+    k = tl.load(counts + row)
+    epoch = tl.zeros([], tl.int32)
+    valid, chosen, _shift, epoch = tilt_row(
+        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
+    )
+    epoch = wait(counter, epoch, G)
+    for s in range(samples):
+        place = drawn + (s * rows + row) * n
+        key = tl.load(keys + s * rows + row)
+        if valid > 0:
+            found, epoch = draw_row(
+                tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
+                G, GP, TILE, WIDE, ROUNDS,
+            )  # fmt: skip
+            if (found == 0) & (g == 0):
+                whole_row(tilted + row * n, k, key, place, n, TILE, FALLBACK)
+        else:
+            fill(place, float("nan"), n, g, G, TILE)
+
+
+_CONSTANTS = ("G", "GP", "TILE", "WIDE")
+_infer = Launcher(infer_kernel, *_CONSTANTS)
+_tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
+_covariance = Launcher(covariance_kernel, *_CONSTANTS)
+_sample = Launcher(sample_kernel, *_CONSTANTS, "ROUNDS", "FALLBACK")
+
+
+@cache
+def _programs(rows: int, n: int, width: int, device: torch.device) -> int:
+    """Programs per row: as many as fill the chip with all rows, and one where rows do that."""
+    if device.type != "cuda" or rows >= 64:
+        return 1
+    chip = torch.cuda.get_device_properties(device).multi_processor_count
+    return max(1, min(-(-n // width), chip // max(rows, 1)))
+
+
+def _launch(
+    launcher: Launcher,
+    cut: Shape,
+    given: tuple[Tensor, ...],
+    made: tuple[Tensor, ...],
+    numbers: tuple[int, ...] = (),
+    constants: tuple[int, ...] = (),
+) -> None:
+    rows, n = given[0].shape
+    if not rows:
+        return
+    per_row = _programs(rows, n, cut.tile * cut.wide, given[0].device)
+    boards = given[0].new_empty(rows * per_row * 2 * BOARD.value, dtype=torch.float64)
+    # A row's only program waits for nobody.
+    fresh = torch.zeros if per_row > 1 else torch.empty
+    counters = fresh(rows, dtype=torch.int32, device=boards.device)
+    power = 1 << (per_row - 1).bit_length()
+    launcher(
+        rows * per_row, given, (*made, boards, counters), (n, *numbers),
+        (per_row, power, cut.tile, cut.wide, *constants), cut.warps, per_row > 1,
+    )  # fmt: skip
+
+
+def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+    """See :func:`ksubset.kernels.infer`; and the entropy."""
+    logits, k = logits.contiguous(), k.contiguous()
+    rows = len(logits)
+    marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
+    log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
+    shift = logits.new_empty(rows, dtype=torch.float64)
+    results = (log_partition, marginals, tilted, log_mass, shift, entropy)
+    _launch(_infer, MOMENTS, (logits, k), results)
+    return results
+
+
+def tilt(logits: Tensor, k: Tensor) -> Tensor:
+    """The tilted logits."""
+    logits, k = logits.contiguous(), k.contiguous()
+    tilted = torch.empty_like(logits)
+    _launch(_tilt_alone, MOMENTS, (logits, k), (tilted,))
+    return tilted
+
+
+def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Cov v of every row."""
+    tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
+    product = torch.empty_like(tilted)
+    _launch(_covariance, MOMENTS, (tilted, k, v), (product,))
+    return product
+
+
+def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tuple[Tensor, Tensor]:
+    """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
+    logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
+    rows, n = logits.shape
+    drawn = logits.new_empty(len(seeds), rows, n)
+    tilted = torch.empty_like(logits)
+    made, numbers = (drawn, tilted), (rows, len(seeds))
+    _launch(_sample, SAMPLES, (logits, k, seeds), made, numbers, (rounds, 512))
+    return drawn, tilted
