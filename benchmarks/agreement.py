@@ -33,14 +33,15 @@ class Truth:
     @classmethod
     def of(cls, problem: Problem, most_items: int = _ORACLE_ITEMS) -> Truth:
         """By the oracle, or by the plain spectral method in float64 for longer rows."""
-        row, weights = (x[0].detach().cpu().double() for x in (problem.logits, problem.weights))
+        row, weights = (x[0].detach().double() for x in (problem.logits, problem.weights))
         k = problem.shape.k
         if problem.shape.n <= most_items:
-            table = oracle.LogSpaceDP(row, k)
-            return cls(table.marginals(), table.covariance_product(weights), "oracle.LogSpaceDP")
+            table = oracle.LogSpaceDP(row.cpu(), k)
+            product = table.covariance_product(weights.cpu())
+            return cls(table.marginals(), product, "oracle.LogSpaceDP")
         return cls(
-            ksubset.marginals(row, k, method="spectral"),
-            ksubset.covariance_product(row, k, weights, method="spectral"),
+            ksubset.marginals(row, k, method="spectral").cpu(),
+            ksubset.covariance_product(row, k, weights, method="spectral").cpu(),
             "spectral, float64",
         )
 

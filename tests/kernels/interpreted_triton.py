@@ -86,6 +86,15 @@ def check_long_samples() -> None:
         assert 0.6 < error.square().mean() < 1.5
 
 
+def check_many_draws() -> None:
+    """As many draws with replacement as a try takes side by side, and more."""
+    k = torch.tensor([64, 65, 128, 140])
+    z, _ = rows.sample(torch.zeros(4, 4096), k, torch.arange(4).unsqueeze(0))
+    assert torch.equal(z[0].sum(-1), k.float())
+    z, _ = long.sample(torch.zeros(1, 9000), torch.tensor([200]), torch.zeros(1, 1).long())
+    assert int(z.sum()) == int((z == 1).sum()) == 200
+
+
 def check_long_rows() -> None:
     """With tiles of four items, rows of forty are long ones; the lighter ones among them are served
     by power sums."""
@@ -123,6 +132,7 @@ if __name__ == "__main__":
     check_samples()
     check_bad_rows()
     check_long_samples()
+    check_many_draws()
     check_long_rows()
     check_moments()
     print("all right")

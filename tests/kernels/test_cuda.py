@@ -80,3 +80,16 @@ def test_draws_with_replacement_follow_the_law_cuda() -> None:
     place = z.reshape(-1, 64)[:, ::11].cpu()
     assert (place.sum(-1) == 1).all()
     assert p_value(place, logits[0, ::11].cpu().double(), 1) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("n", [4096, 8192, 10_000, 30_000])
+def test_draws_with_replacement_have_k_items_cuda(n: int) -> None:
+    """Equal odds, for which k up to sqrt(6 n) items are drawn so; and each as often as another."""
+    counts = torch.tensor([1, 16, 17, 32, 33, 64, 65, 100, 128, 129, 150], device="cuda")
+    logits = torch.zeros(len(counts), n, device="cuda")
+    z = ksubset.sample(logits, counts, (300,))
+    assert torch.equal(z.sum(-1), counts.float().expand(300, -1))
+    assert ((z == 0) | (z == 1)).all()
+    mean = 300 * float(counts.sum()) / n
+    scores = (z.sum((0, 1)) - mean) / (300 * (counts / n * (1 - counts / n)).sum()).sqrt()
+    assert abs(float(scores.square().mean()) - 1) < 7 * (2 / n) ** 0.5

@@ -11,14 +11,9 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
 from ksubset.kernels.cuda.moments import coins, moments
-from ksubset.kernels.cuda.sampling import (
-    MOST_COLLISIONS,
-    draw,
-    draw_light,
-    one_by_one,
-    running_sums,
-)
+from ksubset.kernels.cuda.sampling import draw, one_by_one
 from ksubset.kernels.cuda.tilt import add3, tilt_row
 
 MAX_ITEMS = 8192
@@ -101,11 +96,13 @@ def _sample_kernel(
     bad = tl.max(((t != t) & inside).to(tl.int32), 0)
     light = bad * 0
     if DRAWS > 0:
-        # Coins that cannot fall heads have no odds and stand in nobody's way.
-        odds = tl.where(inside, tl.exp(t), 0.0)
+        odds = odds_of(t, inside)
         collisions = tl.sum(odds * odds, 0)
         light = tl.where((k > 0) & (k <= DRAWS) & (collisions < MOST_COLLISIONS), 1, 0)
-        whole = running_sums(odds, scratch + row * n, at, inside, light)
+        whole = tl.zeros([], tl.float64)
+        if light > 0:
+            whole = running_sums(odds, whole, scratch + row * n, 0, n, BLOCK, 1)
+            tl.debug_barrier()
     for s in range(samples):
         key = tl.load(keys + s * rows + row)
         place = drawn + (s * rows + row) * n
@@ -113,8 +110,8 @@ def _sample_kernel(
         if DRAWS > 0:
             if light > 0:
                 found = draw_light(
-                    whole, scratch + row * n, k.to(tl.int32), key, place, at, inside, n,
-                    BLOCK, DRAWS,
+                    whole, tilted, scratch + row * n, k.to(tl.int32), key, place, n,
+                    BLOCK, DRAWS, 1,
                 )  # fmt: skip
         if found == 0:
             z, found, _counter = draw(t, k, key, at, inside, bad * 0, BLOCK, ROUNDS)

@@ -1,7 +1,6 @@
-"""An exact sample of a row in registers. In the order they are tried:
+"""An exact sample of a row in registers, of coins that are not light (light.py). In the order they
+are tried:
 
-* coins that all fall heads rarely: k draws *with* replacement, in proportion to the odds, until
-  they differ (docs/mathematics.md);
 * rejection, four tries for each call of Philox; while the number of heads has a wide spread, most
   coins are tossed first and accepted by the rest, much as in kernels/halving.py;
 * should tries run out: item by item, from the characteristic function of what is left.
@@ -13,138 +12,22 @@ import triton
 import triton.language as tl
 
 from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
+from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4, wide_uniform
 from ksubset.kernels.cuda.tilt import add3, add4, solve
 
 _INF = tl.constexpr(float("inf"))
-MOST_COLLISIONS = tl.constexpr(6.0)  # sum of squared odds
-_LIGHT_ROUNDS = tl.constexpr(64)
 _WIDE_VARIANCE = tl.constexpr(32.0)
 _ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
 _NODES = tl.constexpr(32)
-GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 # Counts beyond N / 2, 3.8 deviations of what is kept or 5.5 of what it takes, are rejected.
 TAIL, DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
-# Where the counters of each kind of number start.
-_LIGHT, _ONE_BY_ONE = tl.constexpr(0x20000000), tl.constexpr(0x40000000)
-_ACCEPT = tl.constexpr(0x7FFFFFF0)
+# Where the counters of each kind of number start (those of tosses at 0).
+_ONE_BY_ONE, _ACCEPT = tl.constexpr(0x40000000), tl.constexpr(0x7FFFFFF0)
 
 
 @triton.jit
 def _multiply(a, b, c, d):
     return a * c - b * d, a * d + b * c
-
-
-@triton.jit
-def thresholds(p):
-    """p as a number of 64 bits, in two halves: a chance below 2^-32 is not lost."""
-    scaled = p * 4294967296.0
-    whole = tl.floor(tl.minimum(scaled, 4294967040.0))
-    high = whole.to(tl.uint32)
-    low = ((scaled - whole) * 4294967296.0).to(tl.uint32)
-    certain = p >= 1
-    return (
-        tl.where(certain, 0xFFFFFFFF, high).to(tl.uint32),
-        tl.where(certain, 0xFFFFFFFF, low).to(tl.uint32),
-    )
-
-
-@triton.jit
-def _heads(bits, more, high, low):
-    # Only a tie looks at the second number, which serves another try as its first.
-    return (bits < high) | ((bits == high) & (more < low))
-
-
-@triton.jit
-def toss4(key, counter, high, low):
-    """Four tosses of every coin: which fall heads."""
-    r0, r1, r2, r3 = tl.randint4x(key, counter)
-    r0, r1 = r0.to(tl.uint32, bitcast=True), r1.to(tl.uint32, bitcast=True)
-    r2, r3 = r2.to(tl.uint32, bitcast=True), r3.to(tl.uint32, bitcast=True)
-    return (
-        _heads(r0, r1, high, low),
-        _heads(r1, r2, high, low),
-        _heads(r2, r3, high, low),
-        _heads(r3, r0, high, low),
-    )
-
-
-@triton.jit
-def wide_uniform(key, counter):
-    """In [0, 1) with 53 bits."""
-    r0, r1, _r2, _r3 = tl.randint4x(key, counter)
-    high = (r0.to(tl.uint32, bitcast=True) >> 5).to(tl.float64)
-    low = (r1.to(tl.uint32, bitcast=True) >> 6).to(tl.float64)
-    return (high * 67108864.0 + low) * (1.0 / 9007199254740992.0)
-
-
-@triton.jit
-def _either(a, b):
-    return a | b
-
-
-@triton.jit
-def running_sums(odds, scratch, at, inside, wanted):
-    """Store the running sums of the odds, if wanted, and return their last."""
-    wide = odds.to(tl.float64)
-    whole = tl.sum(wide, 0)
-    if wanted > 0:
-        tl.store(scratch + at, tl.cumsum(wide, 0), inside)
-        tl.debug_barrier()
-    return whole
-
-
-@triton.jit
-def draw_light(
-    whole, scratch, k, key, place, at, inside, n, BLOCK: tl.constexpr, DRAWS: tl.constexpr
-):
-    """Draw with replacement until all k are different, several tries side by side. Returns whether
-    that came to pass; then the row is stored.
-
-    Every try marks the items it draws with a bit of its own: who finds it set has collided.
-    """
-    lane = tl.arange(0, DRAWS)
-    group = tl.where(k <= 16, 16, tl.where(k <= 32, 32, tl.where(k <= 64, 64, 128)))
-    group = tl.minimum(group, DRAWS)
-    attempt = lane // group
-    tries = DRAWS // group
-    used = (lane - attempt * group) < k
-    marks = place.to(tl.pointer_type(tl.int32), bitcast=True)
-    found = k * 0
-    turn = k * 0
-    searching = (found == 0) & (turn < _LIGHT_ROUNDS)
-    while searching:
-        bits = turn * tries
-        if bits % 32 == 0:
-            tl.debug_barrier()
-            tl.store(marks + at, tl.zeros([BLOCK], tl.int32), inside)
-            tl.debug_barrier()
-        # The first running sum above x; items without odds never are.
-        x = wide_uniform(key, lane + turn * DRAWS + _LIGHT) * whole
-        low = lane * 0
-        high = low + (n - 1)
-        reach = BLOCK
-        while reach > 1:
-            middle = (low + high) >> 1
-            above = tl.load(scratch + middle) > x
-            low = tl.where(above, low, tl.minimum(middle + 1, high))
-            high = tl.where(above, middle, high)
-            reach = reach >> 1
-        bit = tl.full([DRAWS], 1, tl.int32) << ((bits + attempt) % 32)
-        before = tl.atomic_or(marks + low, bit, mask=used)
-        collided = used & ((before & bit) != 0)
-        spoilt = tl.reduce(
-            tl.where(collided, tl.full([DRAWS], 1, tl.int32) << attempt, 0), 0, _either
-        )
-        first = tl.min(tl.where(((spoilt >> attempt) & 1) == 0, attempt, DRAWS), 0)
-        found = tl.where(first < DRAWS, 1, 0)
-        if found > 0:
-            tl.debug_barrier()
-            tl.store(place + at, tl.zeros([BLOCK], tl.float32), inside)
-            tl.debug_barrier()
-            tl.store(place + low, tl.full([DRAWS], 1.0, tl.float32), used & (attempt == first))
-        turn += 1
-        searching = (found == 0) & (turn < _LIGHT_ROUNDS)
-    return found
 
 
 @triton.jit

@@ -16,9 +16,10 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
 from ksubset.kernels.cuda.long.board import BOARD, wait
 from ksubset.kernels.cuda.long.moments import fill, moments
-from ksubset.kernels.cuda.long.sampling import draw_row, whole_row
+from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds, whole_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
 
 
@@ -32,6 +33,7 @@ class Shape(NamedTuple):
 
 MOMENTS = Shape(tile=2048, wide=1, warps=16)
 SAMPLES = Shape(tile=256, wide=8, warps=16)
+_PER_BLOCK = 8  # items whose odds are added up in one (light.py)
 
 
 @triton.jit
@@ -108,8 +110,9 @@ def covariance_kernel(
 
 @triton.jit
 def sample_kernel(
-    logits, counts, keys, drawn, tilted, boards, counters, n, rows, samples,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ROUNDS: tl.constexpr,
+    logits, counts, keys, drawn, tilted, scratch, boards, counters, n, rows, samples,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    BLOCKS: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
     FALLBACK: tl.constexpr,
 ):  # fmt: skip
     """Samples, and the tilted logits."""
@@ -122,14 +125,30 @@ def sample_kernel(
         logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
     )
     epoch = wait(counter, epoch, G)
+    light = tl.zeros([], tl.int32)
+    sums = scratch + row * BLOCKS
+    whole = tl.zeros([], tl.float64)
+    if G == 1:
+        if (k > 0) & (k <= DRAWS):
+            whole, collisions = survey_odds(tilted + row * n, sums, n, TILE, WIDE, PER)
+            light = tl.where(collisions < MOST_COLLISIONS, 1, 0)
+            tl.debug_barrier()
     for s in range(samples):
         place = drawn + (s * rows + row) * n
         key = tl.load(keys + s * rows + row)
         if valid > 0:
-            found, epoch = draw_row(
-                tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
-                G, GP, TILE, WIDE, ROUNDS,
-            )  # fmt: skip
+            found = light * 0
+            if G == 1:
+                if light > 0:
+                    found = draw_light(
+                        whole, tilted + row * n, sums, k.to(tl.int32), key, place, n,
+                        TILE * WIDE, DRAWS, PER,
+                    )  # fmt: skip
+            if found == 0:
+                found, epoch = draw_row(
+                    tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
+                    G, GP, TILE, WIDE, ROUNDS,
+                )  # fmt: skip
             if (found == 0) & (g == 0):
                 whole_row(tilted + row * n, k, key, place, n, TILE, FALLBACK)
         else:
@@ -140,16 +159,17 @@ _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
-_sample = Launcher(sample_kernel, *_CONSTANTS, "ROUNDS", "FALLBACK")
+_sample = Launcher(sample_kernel, *_CONSTANTS, "BLOCKS", "PER", "DRAWS", "ROUNDS", "FALLBACK")
 
 
 @cache
 def _programs(rows: int, n: int, width: int, device: torch.device) -> int:
-    """Programs per row: as many as fill the chip with all rows, and one where rows do that."""
+    """Programs per row: as many as fill the chip with all rows, but one where rows do that, or
+    where waiting for each other would take longer than a few batches of tiles."""
     if device.type != "cuda" or rows >= 64:
         return 1
     chip = torch.cuda.get_device_properties(device).multi_processor_count
-    return max(1, min(-(-n // width), chip // max(rows, 1)))
+    return max(1, min(n // (4 * width), chip // max(rows, 1)))
 
 
 def _launch(
@@ -209,6 +229,9 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tupl
     rows, n = logits.shape
     drawn = logits.new_empty(len(seeds), rows, n)
     tilted = torch.empty_like(logits)
-    made, numbers = (drawn, tilted), (rows, len(seeds))
-    _launch(_sample, SAMPLES, (logits, k, seeds), made, numbers, (rounds, 512))
+    blocks = -(-n // _PER_BLOCK)
+    scratch = logits.new_empty(rows, blocks, dtype=torch.float64)
+    made, numbers = (drawn, tilted, scratch), (rows, len(seeds))
+    constants = (blocks, _PER_BLOCK, 512, rounds, 512)
+    _launch(_sample, SAMPLES, (logits, k, seeds), made, numbers, constants)
     return drawn, tilted

@@ -9,25 +9,31 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ksubset.kernels.cuda.light import odds_of, running_sums
 from ksubset.kernels.cuda.long.board import NODES, load_tiles, share4, share_vectors, wait
 from ksubset.kernels.cuda.long.nodes import spectrum
 from ksubset.kernels.cuda.long.tilt import solve
 from ksubset.kernels.cuda.moments import coins, nodes_for
-from ksubset.kernels.cuda.sampling import (
-    DECAY,
-    GOLDEN,
-    TAIL,
-    accept,
-    draw,
-    four,
-    one_by_one,
-    thresholds,
-    toss4,
-)
+from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4
+from ksubset.kernels.cuda.sampling import DECAY, TAIL, accept, draw, four, one_by_one
 from ksubset.kernels.cuda.tilt import add3, add4
 
 _INF = tl.constexpr(float("inf"))
 _TRIES = tl.constexpr(64)
+
+
+@triton.jit
+def survey_odds(tilted, scratch, n, TILE: tl.constexpr, WIDE: tl.constexpr, PER: tl.constexpr):
+    """Store the running sums of the odds (light.py), of a row that has one program. Returns the
+    last of them, and the sum of squares."""
+    squares = tl.zeros([WIDE * TILE], tl.float32)
+    whole = tl.zeros([], tl.float64)
+    for i in range(0, n, WIDE * TILE):
+        at = i + tl.arange(0, WIDE * TILE)
+        odds = odds_of(tl.load(tilted + at, at < n, -_INF), at < n)
+        squares += odds * odds
+        whole = running_sums(odds, whole, scratch, i, n, WIDE * TILE, PER)
+    return whole, tl.sum(squares, 0)
 
 
 @triton.jit
