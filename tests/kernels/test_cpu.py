@@ -3,6 +3,11 @@ them as ``"auto"``."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from problems import INF
@@ -10,6 +15,8 @@ from torch import Tensor
 
 from ksubset import oracle
 from ksubset.kernels import cpu
+from ksubset.kernels.cpu.series import powers_for
+from ksubset.kernels.spectral import PRECISIONS
 
 SHAPES = [(70, 20, 7), (40, 1000, 10), (40, 1000, 400)]  # in lanes, with replacement, by halves
 
@@ -89,3 +96,67 @@ def test_frequencies_are_the_marginals(n: int, k: int, scale: float) -> None:
     variance = float(v @ torch.as_tensor(law.covariance_product(v)))
     values = (z - mu) @ v
     assert abs(values.square().mean() / variance - 1) < 5 * (2.5 / draws) ** 0.5
+
+
+def test_compiled_code_is_found_again(tmp_path: Path) -> None:
+    """By the next process; what it compiles for itself it would write too."""
+    script = (
+        "import torch; from ksubset.kernels import cpu; "
+        "cpu.tilt(torch.zeros(1, 5), torch.tensor([2]))"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    kept = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
+        kept.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.nb?")})
+    assert kept[0]
+    assert kept[0] == kept[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_as_few_powers_as_their_bound_allows_are_enough(dtype: torch.dtype) -> None:
+    """From rows that need three to rows that need more than there may be, against the oracle."""
+    generator = torch.Generator().manual_seed(0)
+    tolerance = {torch.float32: 1e-6, torch.float64: 1e-13}[dtype]
+    needed = set()
+    for n, k in ((400, 2), (300, 10), (200, 30), (300, 150), (400, 390)):
+        for scale in (0.1, 0.5, 1.0, 1.5):
+            row = (scale * torch.randn(n, generator=generator)).to(dtype)
+            row[0], row[1] = INF, -INF
+            counts = torch.tensor([k])
+            tilted = cpu.tilt(row.unsqueeze(0), counts)
+            p = tilted[tilted.isfinite()].double().sigmoid()
+            variance = float((p * (1 - p)).sum())
+            decay = PRECISIONS[dtype].decay
+            needed.add(powers_for.py_func(float(p.max()), float(p.sum()), variance, decay))
+            truth = oracle.LogSpaceDP(row[1:].double()[1:], k - 1)
+            v = torch.randn(n, generator=generator).to(dtype)
+            product = cpu.covariance_product(tilted, counts, v.unsqueeze(0))[0, 2:]
+            exact = truth.covariance_product(v[2:].double())
+            assert (product - exact).abs().max() <= tolerance
+            assert (
+                cpu.infer(row.unsqueeze(0), counts)[1][0, 2:] - truth.marginals()
+            ).abs().max() <= tolerance
+    # All ways were gone: few powers, many, and none.
+    assert min(needed - {0}) <= 5 + 6 * (dtype == torch.float64)
+    assert max(needed) >= 15
+    assert 0 in needed
+
+
+def test_the_bound_of_powers_is_not_far_from_what_is_needed() -> None:
+    """The logarithm of the characteristic function, in plain numbers."""
+    p = torch.full((200,), 0.05, dtype=torch.float64)
+    variance = float((p * (1 - p)).sum())
+    decay = PRECISIONS[torch.float32].decay
+    powers = powers_for.py_func(0.05, float(p.sum()), variance, decay)
+    omega = torch.linspace(0, 3, 200, dtype=torch.float64)
+    a = torch.exp(1j * omega) - 1
+    weight = torch.exp(-2 * variance * torch.sin(omega / 2) ** 2)
+    exact = 200 * torch.log(1 + 0.05 * a)
+
+    def error(most: int) -> float:
+        series = sum(200 * (-1) ** (m + 1) * (0.05 * a) ** m / m for m in range(1, most + 1))
+        return float((weight * (exact - series).abs()).max())
+
+    assert error(powers) < 1e-7
+    assert error(powers - 3) > 1e-7

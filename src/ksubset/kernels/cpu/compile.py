@@ -14,8 +14,9 @@ from typing import Any
 
 from numba import njit
 
-# For functions that are only called by kernels and become part of them.
-part = njit(nogil=True)
+# For functions that are only called by kernels and become part of them: nobody calls them from
+# Python or C, and compiling what that would take is half of the work.
+part = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def _fingerprint() -> str:

@@ -35,6 +35,11 @@ def _wide(address, shape):
     return carray(_pointer(address), shape, np.float64)
 
 
+@part
+def _floats(address, shape, dtype):
+    return carray(_pointer(address), shape, dtype)
+
+
 class Kernels(NamedTuple):
     """For one floating point type. The first arguments are the rows to work on, first to last, and
     the shape of the batch."""
@@ -46,17 +51,21 @@ class Kernels(NamedTuple):
 
 
 def kernels(dtype: Any) -> Kernels:
-    """Compiled when first called."""
+    """Compiled when first called.
 
-    @part
-    def floats(address, shape):
-        return carray(_pointer(address), shape, dtype)
+    The type is all that the kernels may take from here: Numba knows a kernel in its cache by what it
+    takes, and a function is another one in every process.
+    """
 
     @kernel
     def tilt(first, last, rows, n, logits, k, tilted):
         shape = (rows, n)
         over_rows.tilt(
-            first, last, floats(logits, shape), _integers(k, rows), floats(tilted, shape)
+            first,
+            last,
+            _floats(logits, shape, dtype),
+            _integers(k, rows),
+            _floats(tilted, shape, dtype),
         )
 
     @kernel
@@ -66,26 +75,45 @@ def kernels(dtype: Any) -> Kernels:
     ):  # fmt: skip
         shape = (rows, n)
         over_rows.infer(
-            first, last, floats(logits, shape), _integers(k, rows), tail, decay,
-            floats(log_partition, rows), floats(marginals, shape), floats(tilted, shape),
-            floats(log_mass, rows), _wide(shift, rows), floats(entropy, rows),
-        )  # fmt: skip
+            first,
+            last,
+            _floats(logits, shape, dtype),
+            _integers(k, rows),
+            tail,
+            decay,
+            _floats(log_partition, rows, dtype),
+            _floats(marginals, shape, dtype),
+            _floats(tilted, shape, dtype),
+            _floats(log_mass, rows, dtype),
+            _wide(shift, rows),
+            _floats(entropy, rows, dtype),
+        )
 
     @kernel
     def covariance_product(first, last, rows, n, tail, decay, tilted, k, vectors, product):
         shape = (rows, n)
         over_rows.covariance_product(
-            first, last, floats(tilted, shape), _integers(k, rows), floats(vectors, shape),
-            tail, decay, floats(product, shape),
-        )  # fmt: skip
+            first,
+            last,
+            _floats(tilted, shape, dtype),
+            _integers(k, rows),
+            _floats(vectors, shape, dtype),
+            tail,
+            decay,
+            _floats(product, shape, dtype),
+        )
 
     @kernel
     def sample(first, last, rows, n, samples, logits, k, seeds, tilted, drawn):
         shape = (rows, n)
         return over_rows.sample(
-            first, last, floats(logits, shape), _integers(k, rows),
-            _integers(seeds, (samples, rows)), floats(tilted, shape),
-            floats(drawn, (samples, rows, n)),
-        )  # fmt: skip
+            first,
+            last,
+            _floats(logits, shape, dtype),
+            _integers(k, rows),
+            _integers(seeds, (samples, rows)),
+            _floats(tilted, shape, dtype),
+            _floats(drawn, (samples, rows, n), dtype),
+        )
 
     return Kernels(tilt, infer, covariance_product, sample)
