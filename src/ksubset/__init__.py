@@ -3,7 +3,7 @@
 Choose exactly k of n items at random, by learned logits, and train through the choice.
 """
 
-from ksubset import oracle
+from ksubset import estimators, nn, oracle
 from ksubset.distributions import KSubset, SimpleKSubset, k_hot
 from ksubset.functional import (
     covariance_matrix,
@@ -30,6 +30,7 @@ __all__ = [
     "covariance_matrix",
     "covariance_product",
     "entropy",
+    "estimators",
     "k_hot",
     "kl_divergence",
     "kl_to_uniform",
@@ -38,6 +39,7 @@ __all__ = [
     "log_prob_exactly_k",
     "marginals",
     "mode",
+    "nn",
     "oracle",
     "pairwise_marginals",
     "sample",

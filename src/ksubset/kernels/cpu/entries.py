@@ -53,8 +53,8 @@ class Kernels(NamedTuple):
 def kernels(dtype: Any) -> Kernels:
     """Compiled when first called.
 
-    The type is all that the kernels may take from here: Numba knows a kernel in its cache by what it
-    takes, and a function is another one in every process.
+    The type is all that the kernels may take from here: Numba knows a kernel in its cache by what
+    it takes, and a function is another one in every process.
     """
 
     @kernel

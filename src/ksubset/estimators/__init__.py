@@ -1,0 +1,84 @@
+"""Every estimator of the field behind one interface: change one word and compare.
+
+    >>> import torch
+    >>> logits = torch.zeros(10, requires_grad=True)
+    >>> target = torch.linspace(-1, 1, 10)
+    >>> estimator = create("simple")
+    >>> loss = estimator.surrogate(lambda z: (z - target).square().sum(-1), logits, 5)
+    >>> loss.backward()
+
+Which to take: docs/estimators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+from ksubset.estimators.base import Estimator, Pathwise
+from ksubset.estimators.exact import Exact
+from ksubset.estimators.imle import IMLE, AdaptiveIMLE
+from ksubset.estimators.muprop import MuProp
+from ksubset.estimators.reinmax import ReinMax
+from ksubset.estimators.score import Score
+from ksubset.estimators.simple import AtMarginals, Simple, SimpleBackward, SimpleForward
+from ksubset.estimators.softsub import L2X, SoftSub
+from ksubset.estimators.straight_through import StraightThrough, StraightThroughGumbel
+
+__all__ = [
+    "ESTIMATORS",
+    "IMLE",
+    "L2X",
+    "AdaptiveIMLE",
+    "AtMarginals",
+    "Estimator",
+    "Exact",
+    "MuProp",
+    "Pathwise",
+    "ReinMax",
+    "Score",
+    "Simple",
+    "SimpleBackward",
+    "SimpleForward",
+    "SoftSub",
+    "StraightThrough",
+    "StraightThroughGumbel",
+    "create",
+]
+
+ESTIMATORS: MappingProxyType[str, Callable[..., Estimator]] = MappingProxyType(
+    {
+        "exact": Exact,
+        "simple": Simple,
+        "simple_f": SimpleForward,
+        "simple_b": SimpleBackward,
+        "marginals": AtMarginals,
+        "imle": IMLE,
+        "aimle": AdaptiveIMLE,
+        "softsub": SoftSub,
+        "l2x": L2X,
+        "st_gumbel": StraightThroughGumbel,
+        "ste": StraightThrough,
+        "score": Score,
+        "muprop": MuProp,
+        "reinmax": ReinMax,
+    }
+)
+
+
+def create(name: str, **options: Any) -> Estimator:
+    """The estimator of that name.
+
+    Args:
+        name: a key of :data:`ESTIMATORS`.
+        options: of its class.
+
+    Example:
+        >>> create("imle", noise="gumbel", strength=2.5)
+        IMLE()
+    """
+    if name not in ESTIMATORS:
+        known = ", ".join(repr(key) for key in ESTIMATORS)
+        raise ValueError(f"estimator must be one of {known}, got {name!r}")
+    return ESTIMATORS[name](**options)

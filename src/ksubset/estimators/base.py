@@ -1,0 +1,138 @@
+"""What all estimators have in common: the interface, and how a loss is evaluated on samples."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from ksubset._arguments import check_logits
+
+Loss = Callable[[Tensor], Tensor]
+
+
+class Estimator(nn.Module, abc.ABC):
+    r"""An estimate of :math:`\nabla_\theta \mathrm{E}_{z \sim p_\theta} f(z)`.
+
+    Estimators are modules so that those which learn something on the way (a step size, an average)
+    keep it in buffers; most have none.
+    """
+
+    pathwise = False
+
+    @abc.abstractmethod
+    def surrogate(
+        self,
+        loss_fn: Loss,
+        logits: Tensor,
+        k: int | Tensor,
+        num_samples: int = 1,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        vectorized: bool = False,
+    ) -> Tensor:
+        """A scalar to call ``backward`` on: the loss summed over examples, averaged over samples.
+
+        Its gradient with respect to the logits is the estimate; with respect to anything else
+        inside ``loss_fn``, a decoder's parameters for instance, the usual Monte Carlo gradient.
+
+        Args:
+            loss_fn: takes z (*batch, n) and returns one loss per example. The shape of what it
+                returns is a prefix of the batch shape: several rows may share a loss. It is called
+                once for every sample.
+            logits: (..., n); with k and mask they broadcast to the batch shape.
+            k: an int, or integers broadcast over the batch.
+            num_samples: how many samples are averaged over.
+            vectorized: call ``loss_fn`` once, with z (num_samples, *batch, n); it returns a loss
+                for every sample and example.
+        """
+
+
+class Pathwise(Estimator):
+    """An estimator whose samples carry a gradient, so that they can be used inside a network."""
+
+    pathwise = True
+
+    @abc.abstractmethod
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """Samples (*sample_shape, *batch, n) with a gradient."""
+
+    def surrogate(
+        self,
+        loss_fn: Loss,
+        logits: Tensor,
+        k: int | Tensor,
+        num_samples: int = 1,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        vectorized: bool = False,
+    ) -> Tensor:
+        check_samples(num_samples)
+        z = self.sample(logits, k, (num_samples,), mask=mask, generator=generator)
+        return evaluate(loss_fn, z, vectorized).sum() / num_samples
+
+
+def check_samples(num_samples: int, least: int = 1) -> None:
+    """Raise for too few."""
+    if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < least:
+        raise ValueError(f"num_samples must be an int of at least {least}, got {num_samples!r}")
+
+
+def evaluate(loss_fn: Loss, z: Tensor, vectorized: bool) -> Tensor:
+    """The losses (samples, *examples) of samples z (samples, *batch, n)."""
+    losses = loss_fn(z) if vectorized else torch.stack([_checked(loss_fn(x)) for x in z.unbind()])
+    _checked(losses)
+    shape, batch = tuple(losses.shape), tuple(z.shape[:-1])
+    if shape != batch[: len(shape)] or not shape:
+        wanted = batch if vectorized else batch[1:]
+        raise ValueError(
+            f"loss_fn must return losses whose shape is a prefix of {wanted}, "
+            f"got shape {shape if vectorized else shape[1:]}"
+        )
+    return losses
+
+
+def _checked(losses: Tensor) -> Tensor:
+    if not isinstance(losses, Tensor):
+        raise TypeError(f"loss_fn must return a tensor, got {type(losses).__name__}")
+    return losses
+
+
+def over_groups(values: Tensor, losses: Tensor) -> Tensor:
+    """Values of rows (samples, *batch) added up over those that share a loss."""
+    if values.shape == losses.shape:
+        return values
+    return values.reshape(*losses.shape, -1).sum(-1)
+
+
+def only_gradient(x: Tensor) -> Tensor:
+    """Zero, with the gradient of x."""
+    return x - x.detach()
+
+
+def batch_logits(logits: Tensor, k: int | Tensor, mask: Tensor | None) -> Tensor:
+    """The logits in the batch shape, with -inf where the mask forbids."""
+    check_logits("logits", logits)
+    if mask is not None:
+        logits = torch.where(mask, logits, -torch.inf)
+    if isinstance(k, Tensor):
+        shape = torch.broadcast_shapes(logits.shape[:-1], k.shape)
+        logits = logits.expand(*shape, logits.shape[-1])
+    return logits
+
+
+def repeated(logits: Tensor, sample_shape: Sequence[int]) -> Tensor:
+    """The logits once for every sample, without copies."""
+    return logits.expand(*sample_shape, *logits.shape)

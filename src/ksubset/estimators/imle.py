@@ -1,0 +1,129 @@
+"""Implicit maximum likelihood estimation (Niepert, Minervini and Franceschi, NeurIPS 2021), and its
+adaptive form (Minervini, Franceschi and Niepert, AAAI 2023)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ksubset import functional
+from ksubset.estimators.base import Pathwise, batch_logits, repeated
+from ksubset.estimators.noise import gumbel, sum_of_gamma
+from ksubset.estimators.simple import positive
+
+_NOISES = ("sum_of_gamma", "gumbel")
+
+
+class IMLE(Pathwise):
+    r"""Perturb-and-MAP forward, and :math:`(z(\theta) - z(\theta - \lambda g)) / \lambda` backward
+    with the same noise.
+
+    Args:
+        strength: lambda.
+        noise: "sum_of_gamma" (with kappa = k) or "gumbel".
+        temperature: the noise is multiplied by it.
+        terms: of the sum of gamma.
+    """
+
+    def __init__(
+        self,
+        strength: float = 10.0,
+        noise: str = "sum_of_gamma",
+        temperature: float = 1.0,
+        terms: int = 10,
+    ) -> None:
+        super().__init__()
+        if noise not in _NOISES:
+            raise ValueError(f"noise must be one of {', '.join(_NOISES)}, got {noise!r}")
+        self.strength = positive("strength", strength)
+        self.noise = noise
+        self.temperature = positive("temperature", temperature)
+        self.terms = terms
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        rows = repeated(batch_logits(logits, k, mask), sample_shape)
+        if self.noise == "gumbel":
+            noise = self.temperature * gumbel(rows, generator)
+        else:
+            noise = sum_of_gamma(rows, k, self.temperature, self.terms, generator)
+        return _Target.apply(rows, noise, k, self._strength_for)
+
+    def _strength_for(self, rows: Tensor, grad: Tensor) -> Tensor:
+        """Lambda, broadcast over rows."""
+        return torch.full((), self.strength, dtype=rows.dtype, device=rows.device)
+
+    def _learn(self, estimate: Tensor) -> None:
+        """From the finite difference z - z' of a backward pass."""
+
+
+class AdaptiveIMLE(IMLE):
+    r"""I-MLE whose step adapts itself: for every row
+    :math:`\lambda = \alpha \lVert\theta\rVert / \lVert g\rVert`, and alpha grows while fewer than
+    ``wanted`` entries of a row's difference differ from zero on average, and shrinks otherwise.
+
+    Args:
+        start: the first alpha; with 1, the target is as far from the logits as they are from zero.
+        wanted: how many entries of z - z' should differ from zero.
+        rate: by how much alpha changes in a backward pass.
+        decay: of the moving average.
+    """
+
+    alpha: Tensor
+    average: Tensor
+
+    def __init__(
+        self,
+        noise: str = "sum_of_gamma",
+        temperature: float = 1.0,
+        terms: int = 10,
+        start: float = 1.0,
+        wanted: float = 1.0,
+        rate: float = 1e-3,
+        decay: float = 0.9,
+    ) -> None:
+        super().__init__(1.0, noise, temperature, terms)
+        self.wanted, self.rate, self.decay = wanted, positive("rate", rate), decay
+        self.register_buffer("alpha", torch.tensor(float(start)))
+        self.register_buffer("average", torch.tensor(float(wanted)))
+
+    def _strength_for(self, rows: Tensor, grad: Tensor) -> Tensor:
+        finite = torch.where(rows.isfinite(), rows, 0)
+        ratio = finite.norm(dim=-1, keepdim=True) / grad.norm(dim=-1, keepdim=True)
+        # Without a step there is no difference to learn from: the smallest one then.
+        return self.alpha.clamp_min(self.rate).to(rows) * ratio.nan_to_num(1.0, posinf=1.0)
+
+    def _learn(self, estimate: Tensor) -> None:
+        density = (estimate != 0).sum(-1).float().mean()
+        self.average.mul_(self.decay).add_((1 - self.decay) * density.to(self.average))
+        self.alpha.add_(torch.where(self.average < self.wanted, self.rate, -self.rate))
+        self.alpha.clamp_(min=0)
+
+
+class _Target(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, noise: Tensor, k: Any, strength_for: Callable[..., Tensor]
+    ) -> Tensor:
+        z = functional.mode(rows + noise, k)
+        ctx.save_for_backward(rows, noise, z)
+        ctx.k, ctx.strength_for = k, strength_for
+        return z
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        rows, noise, z = ctx.saved_tensors
+        strength = ctx.strength_for(rows, grad)
+        estimate = z - functional.mode(rows - strength * grad + noise, ctx.k)
+        ctx.strength_for.__self__._learn(estimate)
+        return estimate / strength, None, None, None

@@ -1,0 +1,36 @@
+"""Noise for perturb-and-MAP."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def gumbel(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Standard Gumbel noise."""
+    exponential = torch.empty_like(like, memory_format=torch.contiguous_format)
+    # Exponential variables are positive but for underflow.
+    exponential.exponential_(generator=generator)
+    return -torch.log(exponential.clamp_min(torch.finfo(like.dtype).tiny))
+
+
+def sum_of_gamma(
+    like: Tensor,
+    k: int | Tensor,
+    temperature: float = 1.0,
+    terms: int = 10,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    r"""Noise of which k terms add up to about a Gumbel variable, (*batch, n).
+
+    .. math:: \frac{\tau}{k} \Bigl( \sum_{i=1}^{s} G_i - \log s \Bigr), \qquad
+        G_i \sim \mathrm{Gamma}(1/k, \text{scale } k/i)
+    """
+    kappa = torch.as_tensor(k, dtype=like.dtype, device=like.device).unsqueeze(-1).clamp_min(1)
+    total = torch.zeros_like(like, memory_format=torch.contiguous_format)
+    shape = (1 / kappa).expand(like.shape).contiguous()
+    for i in range(1, terms + 1):
+        total += torch._standard_gamma(shape, generator=generator) * (kappa / i)
+    return (total - math.log(terms)) * (temperature / kappa)

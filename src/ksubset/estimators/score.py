@@ -1,0 +1,74 @@
+"""The score function estimator: unbiased, with exact log-probabilities."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ksubset import functional
+from ksubset.estimators.base import (
+    Estimator,
+    Loss,
+    check_samples,
+    evaluate,
+    only_gradient,
+    over_groups,
+)
+
+_BASELINES = ("none", "leave_one_out", "moving_average")
+
+
+class Score(Estimator):
+    r"""The mean of :math:`(f(z) - b) \nabla \log p(z)`, :math:`\nabla \log p(z) = z - \mu`.
+
+    Args:
+        baseline: "none"; "leave_one_out", for every sample the mean loss of the others, of which
+            there must be one at least; "moving_average", of past losses.
+        decay: of the moving average.
+    """
+
+    average: Tensor
+    weight: Tensor
+
+    def __init__(self, baseline: str = "none", decay: float = 0.99) -> None:
+        super().__init__()
+        if baseline not in _BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
+        self.baseline, self.decay = baseline, decay
+        if baseline == "moving_average":
+            self.register_buffer("average", torch.zeros(()))
+            self.register_buffer("weight", torch.zeros(()))
+
+    def surrogate(
+        self,
+        loss_fn: Loss,
+        logits: Tensor,
+        k: int | Tensor,
+        num_samples: int = 1,
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+        vectorized: bool = False,
+    ) -> Tensor:
+        check_samples(num_samples, 2 if self.baseline == "leave_one_out" else 1)
+        z = functional.sample(logits, k, (num_samples,), mask=mask, generator=generator)
+        losses = evaluate(loss_fn, z, vectorized)
+        log_prob = over_groups(functional.log_prob(logits, k, z, mask=mask), losses)
+        signal = losses.detach() - self._baseline(losses.detach())
+        return (losses + only_gradient(signal * log_prob)).sum() / num_samples
+
+    def _baseline(self, losses: Tensor) -> Tensor | float:
+        if self.baseline == "leave_one_out":
+            return others(losses)
+        if self.baseline == "moving_average":
+            # From before these losses: they must not know of each other.
+            known = self.average / self.weight.clamp_min(1e-12)
+            self.average.mul_(self.decay).add_((1 - self.decay) * losses.mean().to(self.average))
+            self.weight.mul_(self.decay).add_(1 - self.decay)
+            return known.to(losses)
+        return 0.0
+
+
+def others(values: Tensor) -> Tensor:
+    """For every sample (the first axis) the mean of the other ones."""
+    return (values.sum(0) - values) / (len(values) - 1)

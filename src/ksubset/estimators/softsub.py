@@ -1,0 +1,99 @@
+"""Relaxed samples: SoftSub (Xie and Ermon, IJCAI 2019) and that of L2X (Chen, Song, Wainwright and
+Jordan, ICML 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ksubset import functional
+from ksubset.estimators.base import Pathwise, batch_logits, only_gradient, repeated
+from ksubset.estimators.noise import gumbel
+from ksubset.estimators.simple import positive
+
+
+class SoftSub(Pathwise):
+    """Gumbel keys and k successive softmaxes, each with what was taken before pushed down.
+
+    Args:
+        temperature: of the softmaxes; they tend to a Gumbel top-k sample as it falls.
+        hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
+    """
+
+    def __init__(self, temperature: float = 0.5, hard: bool = False) -> None:
+        super().__init__()
+        self.temperature = positive("temperature", temperature)
+        self.hard = hard
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        rows = repeated(batch_logits(logits, k, mask), sample_shape)
+        keys = rows + gumbel(rows, generator)
+        relaxed = torch.zeros_like(keys)
+        taken = torch.zeros_like(keys)
+        tiny = torch.finfo(keys.dtype).tiny
+        for step in range(_most(k)):
+            keys = keys + torch.log((1 - taken).clamp_min(tiny))
+            taken = torch.softmax(keys / self.temperature, -1)
+            relaxed = relaxed + taken * _counts(k, step)
+        return _hardened(relaxed, k, rows) if self.hard else relaxed
+
+
+class L2X(Pathwise):
+    """The maximum, item by item, of k independent Gumbel-softmax samples: in the limit at most
+    k-hot.
+
+    Args:
+        temperature: of the softmaxes.
+        hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
+    """
+
+    def __init__(self, temperature: float = 0.1, hard: bool = False) -> None:
+        super().__init__()
+        self.temperature = positive("temperature", temperature)
+        self.hard = hard
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        rows = repeated(batch_logits(logits, k, mask), sample_shape)
+        many = rows.expand(max(_most(k), 1), *rows.shape)
+        soft = torch.softmax((many + gumbel(many, generator)) / self.temperature, -1)
+        if isinstance(k, Tensor):
+            step = torch.arange(len(many), device=rows.device)
+            step = step.reshape(-1, *(1,) * (rows.dim() - 1))
+            soft = soft * (step < k.to(rows.device)).unsqueeze(-1)
+        elif k == 0:
+            soft = soft * 0
+        relaxed = soft.amax(0)
+        return _hardened(relaxed, k, rows) if self.hard else relaxed
+
+
+def _most(k: int | Tensor) -> int:
+    return int(k.max()) if isinstance(k, Tensor) else k
+
+
+def _counts(k: int | Tensor, step: int) -> Tensor | float:
+    """Whether a row takes another item."""
+    return (k > step).unsqueeze(-1) if isinstance(k, Tensor) else 1.0
+
+
+def _hardened(relaxed: Tensor, k: int | Tensor, rows: Tensor) -> Tensor:
+    # What is forbidden is not to be chosen in place of an allowed item that got nothing.
+    scores = torch.where(rows == -torch.inf, -torch.inf, relaxed.detach())
+    return functional.mode(scores, k) + only_gradient(relaxed)

@@ -1,0 +1,5 @@
+"""Modules for networks."""
+
+from ksubset.nn.layer import KSubsetLayer
+
+__all__ = ["KSubsetLayer"]

@@ -1,0 +1,71 @@
+"""A k-subset as a layer of a network."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from ksubset import estimators, functional
+from ksubset.estimators import Estimator, Pathwise
+
+_EVALUATIONS = ("mode", "marginals", "sample")
+
+
+class KSubsetLayer(nn.Module):
+    """From logits to a k-hot choice: samples with a gradient in training, the mode in evaluation.
+
+    Args:
+        k: how many items are chosen; :meth:`forward` takes another one, or one per row.
+        estimator: the name of a pathwise estimator (:data:`ksubset.estimators.ESTIMATORS`), or one
+            with settings of its own.
+        evaluation: what evaluation mode returns: "mode", the likeliest subset; "marginals", the
+            exact probabilities of being chosen; "sample", an exact sample.
+
+    Shape:
+        (..., n) to (..., n).
+
+    Example:
+        >>> layer = torch.nn.Sequential(torch.nn.Linear(20, 50), KSubsetLayer(5))
+        >>> layer(torch.randn(8, 20)).sum(-1)
+        tensor([5., 5., 5., 5., 5., 5., 5., 5.], grad_fn=<SumBackward1>)
+    """
+
+    def __init__(
+        self, k: int, estimator: str | Estimator = "simple", evaluation: str = "mode"
+    ) -> None:
+        super().__init__()
+        if isinstance(estimator, str):
+            estimator = estimators.create(estimator)
+        if not isinstance(estimator, Pathwise):
+            names = ", ".join(
+                name
+                for name, kind in estimators.ESTIMATORS.items()
+                if isinstance(kind, type) and issubclass(kind, Pathwise)
+            )
+            raise ValueError(
+                f"estimator must give samples a gradient, which {type(estimator).__name__} does "
+                f"not; use its surrogate(), or one of {names}"
+            )
+        if evaluation not in _EVALUATIONS:
+            raise ValueError(
+                f"evaluation must be one of {', '.join(_EVALUATIONS)}, got {evaluation!r}"
+            )
+        self.k = k
+        self.estimator = estimator
+        self.evaluation = evaluation
+
+    def forward(
+        self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        """The choice, or its marginals."""
+        chosen = self.k if k is None else k
+        if self.training:
+            return self.estimator.sample(logits, chosen, mask=mask)
+        if self.evaluation == "mode":
+            return functional.mode(logits, chosen, mask=mask)
+        if self.evaluation == "marginals":
+            return functional.marginals(logits, chosen, mask=mask)
+        return functional.sample(logits, chosen, mask=mask)
+
+    def extra_repr(self) -> str:
+        """Settings."""
+        return f"k={self.k}, evaluation={self.evaluation!r}"
