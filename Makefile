@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(BIN)/python examples/tour.py
+	$(BIN)/python -m experiments.synthetic --overwrite
 
 test: lint
 	$(BIN)/python -m pytest

@@ -3,6 +3,7 @@ them as ``"auto"``."""
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -160,3 +161,14 @@ def test_the_bound_of_powers_is_not_far_from_what_is_needed() -> None:
 
     assert error(powers) < 1e-7
     assert error(powers - 3) > 1e-7
+
+
+@pytest.mark.parametrize("k", [60, 999_940])
+def test_long_rows_of_equal_terms(k: int) -> None:
+    """Rounded all the same way when added up one by one; in closed form log C(n, k) + 0.1 k."""
+    n = 1_000_000
+    row = torch.full((1, n), 0.1, dtype=torch.float64)
+    log_partition, *_, entropy = cpu.infer(row, torch.tensor([k]))
+    subsets = math.fsum(math.log((n - i) / (i + 1)) for i in range(min(k, n - k)))
+    for value, truth in ((entropy, subsets), (log_partition, subsets + 0.1 * k)):
+        assert abs(float(value) - truth) <= 1e-12 * (1 + abs(truth))

@@ -28,8 +28,9 @@ class MuProp(Estimator):
     is unbiased for any a and b that do not depend on z. The loss must make sense at fractional z.
 
     Args:
-        scale: "one" for a = 1; "leave_one_out" for the a that fits the other samples best (least
-            squares), and b what they have left over on average. Three samples at least.
+        scale: "one" for a = 1; "leave_one_out" for the a that fits the other samples of all
+            examples best (least squares), and b what they leave over on average. Three samples at
+            least.
     """
 
     def __init__(self, scale: str = "one") -> None:
@@ -72,12 +73,14 @@ class MuProp(Estimator):
 
 
 def _slope_of_others(x: Tensor, y: Tensor) -> Tensor:
-    """For every sample the least squares slope of y on x over the other ones."""
+    """For every sample the least squares slope of y on x over the other ones, of all examples
+    together: each by itself would have too few to fit a slope to."""
     count = len(x)
     x, y = x - x.mean(0), y - y.mean(0)
-    # Sums over all, less one's own; moved to the others' own means.
-    sum_xx, sum_xy = (x * x).sum(0) - x * x, (x * y).sum(0) - x * y
-    sum_x, sum_y = -x, -y
-    xx = sum_xx - sum_x * sum_x / (count - 1)
-    xy = sum_xy - sum_x * sum_y / (count - 1)
-    return torch.where(xx > 1e-12 * (1 + xx.abs()), xy / xx.clamp_min(1e-30), 1.0)
+    # Sums over all less one's own, moved to the others' own means.
+    shrink = 1 + 1 / (count - 1)
+    axes = tuple(range(1, x.dim()))
+    xx = ((x * x).sum(0) - shrink * x * x).sum(axes, keepdim=True)
+    xy = ((x * y).sum(0) - shrink * x * y).sum(axes, keepdim=True)
+    tiny = torch.finfo(x.dtype).tiny
+    return torch.where(xx > tiny, xy / xx.clamp_min(tiny), 1.0)

@@ -18,6 +18,7 @@ from ksubset.kernels.cpu.simd import copy, width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 GROUP = 16
+_FOLD = 512
 _NARROW_ITEMS = 2048  # see moments.gather
 
 
@@ -171,13 +172,18 @@ def infer(
             moments.correct(n, coins, count, nodes, narrow, rarer)
         log_tails = moments.log_likelier(n, coins)
         cross, likely = 0.0, 0.0
-        for i in range(n):
-            up = row[i] > 0
-            marginals[r, i] = 1 - rarer[i] if up else rarer[i]
-            if abs(row[i]) < np.inf:
-                cross += np.float64(abs(row[i])) * np.float64(rarer[i])
-            if up and logits[r, i] < np.inf:
-                likely += np.float64(logits[r, i])
+        for block in range(0, n, _FOLD):
+            # By blocks: equal terms would all be rounded the same way.
+            cross_here, likely_here = 0.0, 0.0
+            for i in range(block, min(block + _FOLD, n)):
+                up = row[i] > 0
+                marginals[r, i] = 1 - rarer[i] if up else rarer[i]
+                if abs(row[i]) < np.inf:
+                    cross_here += np.float64(abs(row[i])) * np.float64(rarer[i])
+                if up and logits[r, i] < np.inf:
+                    likely_here += np.float64(logits[r, i])
+            cross += cross_here
+            likely += likely_here
         log_partition[r] = mass + likely - log_tails + shift[r] * (ups - k[r])
         log_mass[r] = mass
         entropy[r] = max(mass + cross - log_tails, 0.0)

@@ -1,0 +1,68 @@
+"""From a dataclass of settings to a command: its fields are the options."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+
+def option(default: Any, description: str, **constraints: Any) -> Any:
+    """A field with a line of help, and typer's own constraints (min, max)."""
+    return dataclasses.field(
+        default=default, metadata={"help": description, "constraints": constraints}
+    )
+
+
+def command(
+    settings: type, run: Callable[[Any, Path, bool], None], output: Path, description: str
+) -> typer.Typer:
+    """An application with one command. Bad values exit with code 2, as wrong options do."""
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+    def main(**given: Any) -> None:
+        folder, overwrite = given.pop("output"), given.pop("overwrite")
+        try:
+            run(settings(**given), folder, overwrite)
+        except ValueError as error:
+            typer.secho(f"Error: {error}", err=True, fg="red")
+            raise typer.Exit(2) from None
+        except KeyboardInterrupt:
+            typer.secho("Interrupted: nothing was written.", err=True, fg="yellow")
+            raise typer.Exit(130) from None
+
+    hints = get_type_hints(settings)
+    parameters = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=field.default,
+            annotation=Annotated[
+                hints[field.name],
+                typer.Option(help=field.metadata["help"], **field.metadata["constraints"]),
+            ],
+        )
+        for field in dataclasses.fields(settings)
+    ]
+    more: tuple[tuple[str, Any, Any], ...] = (
+        ("output", output, Annotated[Path, typer.Option(help="The folder of the run.")]),
+        (
+            "overwrite",
+            False,
+            Annotated[bool, typer.Option(help="Replace a run that is there already.")],
+        ),
+    )
+    for name, default, annotation in more:
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+            )
+        )
+    main.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    main.__doc__ = description
+    app.command()(main)
+    return app
