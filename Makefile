@@ -9,8 +9,10 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
 
+# The kernels are compiled once, not by every worker.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m ksubset.kernels.cpu
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py

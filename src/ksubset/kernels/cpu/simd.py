@@ -112,7 +112,7 @@ def width(array: Any) -> int:
     raise NotImplementedError  # compiled code has the overload below
 
 
-@overload(width, inline="always")
+@overload(width)
 def _width(array):
     count = _lanes_of(array).count
     return lambda array: count
@@ -294,7 +294,7 @@ def exp_negative(x: Any) -> Any:
     raise NotImplementedError  # compiled code has the overload below
 
 
-@overload(exp_negative, inline="always")
+@overload(exp_negative)
 def _exp_negative(x):
     # log 2 in two parts, the first with so few digits that its multiples are exact.
     high, low, least = (
