@@ -40,11 +40,18 @@ def judge(results: Mapping[str, Measured], one_item: Sequence[Measured]) -> list
             and value("variance", "SoftSub") > value("variance", "SIMPLE"),
         ),
         Claim(
-            "I-MLE exhibits very high bias, as well as very low variance.",
-            f"bias {listed('bias', *biased)}; variance {listed('variance', *everybody)}",
-            value("bias", "I-MLE") >= max(value("bias", label) for label in biased)
-            and value("variance", "I-MLE")
-            < min(value("variance", label) for label in ("SoftSub", "SFE", "SIMPLE-F")),
+            "I-MLE exhibits very high bias.",
+            f"bias {listed('bias', *biased)}",
+            value("bias", "I-MLE") >= max(value("bias", label) for label in biased),
+        ),
+        Claim(
+            "I-MLE exhibits very low variance (here: half of that of any other estimator without "
+            "exact marginals, or less).",
+            f"variance {listed('variance', *everybody)}",
+            all(
+                2 * value("variance", "I-MLE") <= value("variance", label)
+                for label in ("SoftSub", "SFE", "SIMPLE-F")
+            ),
         ),
         Claim(
             "SIMPLE exhibits less bias than all other (biased) estimators.",

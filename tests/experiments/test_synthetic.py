@@ -30,7 +30,7 @@ def test_a_small_study(tmp_path: Path) -> None:
     assert content["settings"]["draws"] == 200
     assert {"quadratic", "network", "best", "one item"} == set(content["results"])
     assert all(len(found) == 6 for found in content["results"]["best"].values())
-    assert len(content["claims"]) == 10
+    assert len(content["claims"]) == 11
     assert {"ksubset", "torch"} <= set(content["environment"])
     page = (output / "report.html").read_text()
     assert page.count("<svg") == 3
