@@ -125,7 +125,9 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
         return
     lanes = width(tilted)
     t, v = np.empty(n * lanes, tilted.dtype), np.empty(n * lanes, tilted.dtype)
-    work = np.empty((8, n * lanes), tilted.dtype)
+    work = np.empty((5, n * lanes), tilted.dtype)
+    inverses = np.empty(short.most_nodes(n) * n * lanes, tilted.dtype)
+    weights = np.empty((7, short.most_nodes(n) * lanes), tilted.dtype)
     nodes = np.empty((7, lanes), tilted.dtype)
     chosen, odd = np.empty(lanes, tilted.dtype), np.empty(lanes, tilted.dtype)
     for r in range(first, last, lanes):
@@ -133,7 +135,7 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
         short.gather(tilted, r, have, t)
         short.gather(vectors, r, have, v)
         short.gather_counts(k, r, have, chosen)
-        short.covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd)
+        short.covariance_product(t, n, chosen, v, tail, decay, work, inverses, weights, nodes, odd)
         short.scatter(v, product, r, have)
         for lane in range(have):
             if odd[lane] > 0:

@@ -114,12 +114,21 @@ def tilt(theta, n, chosen, odd):
 
 
 @part
-def covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd):
-    """v = Cov v, but for the lanes marked in ``odd``."""
+def most_nodes(n):
+    """Nodes of the longest sum, two at a time."""
+    return (n + 3) // 2 + 1
+
+
+@part
+def covariance_product(t, n, chosen, v, tail, decay, work, inverses, weights, nodes, odd):
+    """v = Cov v, but for the lanes marked in ``odd``.
+
+    First what nodes need of all items, two nodes at a time, then what items need of all nodes.
+    work: (5, n lanes); inverses: (nodes, n lanes); weights: (7, nodes lanes).
+    """
     lanes = width(t)
     zero, one = fill(t, 0.0), fill(t, 1.0)
-    x, signed, skew, pq = work[0], work[1], work[2], work[3]
-    inverse, correction, across, within = work[4], work[5], work[6], work[7]
+    x, signed, skew, pq, weight = work[0], work[1], work[2], work[3], work[4]
     strange = zero
     for i in range(0, n * lanes, lanes):
         strange = strange + choose(np.inf, absolute(load(t, i)), zero, one)
@@ -134,9 +143,6 @@ def covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd):
         store(signed, i, choose(at, 0.0, 0.0 - small, small))
         store(skew, i, choose(at, 0.0, 1.0 - (small + small), (small + small) - 1.0))
         store(pq, i, both)
-        store(correction, i, zero)
-        store(across, i, zero)
-        store(within, i, zero)
         variance = variance + both
         ups = ups + choose(at, 0.0, one, zero)
         weighted = weighted + choose(both, 0.0, both * load(v, i), 0.0)
@@ -148,6 +154,7 @@ def covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd):
             both = load(pq, i)
             moved = choose(both, 0.0, load(v, i) - mean, 0.0)
             store(v, i, moved)
+            store(weight, i, both * moved)
             weighted = weighted + both * moved
 
     # For every lane its N, the first angle and that by which its count turns.
@@ -170,52 +177,94 @@ def covariance_product(t, n, chosen, v, tail, decay, work, nodes, odd):
     limit = load(nodes[6], 0)
     s, c, turn_real, turn_imag = zero, one, one, zero
     whole, mean = zero, zero
-    for node in range(count):
+    for node in range(0, count, 2):
+        r, d = s * step_cosine + c * step_sine, c * step_cosine - s * step_sine
         s2, c2, sc = s * s, c * c, s * c
+        r2, d2, rd = r * r, d * d, r * d
         real, imag, dev_real, dev_imag = one, zero, zero, zero
+        other_real, other_imag, other_dev_real, other_dev_imag = one, zero, zero, zero
+        at = node * n * lanes
+        following = at + n * lanes
         for i in range(0, n * lanes, lanes):
-            d = load(skew, i)
-            ratio = 1.0 / (c2 + s2 * (d * d))
-            store(inverse, i, ratio)
-            factor_real = 1.0 - load(x, i) * (s2 + s2)
-            factor_imag = load(signed, i) * (sc + sc)
+            tilt_of = load(skew, i)
+            square = tilt_of * tilt_of
+            small, side = load(x, i), load(signed, i)
+            # The two nodes share a division.
+            left, right = c2 + s2 * square, d2 + r2 * square
+            both = 1.0 / (left * right)
+            inverse = both * right
+            store(inverses, at + i, inverse)
+            factor_real, factor_imag = 1.0 - small * (s2 + s2), side * (sc + sc)
             real, imag = (
                 real * factor_real - imag * factor_imag,
                 real * factor_imag + imag * factor_real,
             )
-            ratio = ratio * (load(pq, i) * load(v, i))
-            dev_real = dev_real + ratio * d
+            ratio = inverse * load(weight, i)
+            dev_real = dev_real + ratio * tilt_of
             dev_imag = dev_imag + ratio
-        dev_real, dev_imag = dev_real * (s2 + s2), dev_imag * (sc + sc)
-        # No weight for a node that its lane does not have, or that does not count there.
-        twice = 2.0 if node else 1.0
-        keep = choose(limit, node + 0.5, fill(t, twice), 0.0)
-        keep = choose(decay, 2.0 * variance * s2, keep, 0.0)
-        w_real = keep * (real * turn_real - imag * turn_imag)
-        w_imag = keep * (imag * turn_real + real * turn_imag)
-        wg_real = w_real * dev_real - w_imag * dev_imag
-        wg_imag = w_real * dev_imag + w_imag * dev_real
-        whole = whole + w_real
-        mean = mean + wg_real
-        a, b = 2.0 * s2 * w_real, 2.0 * sc * w_imag
-        e, f = 2.0 * s2 * wg_real, 2.0 * sc * wg_imag
-        g, h = w_real * c2, w_real * s2
-        for i in range(0, n * lanes, lanes):
-            d, ratio = load(skew, i), load(inverse, i)
-            store(correction, i, load(correction, i) + ratio * (a * d - b))
-            store(across, i, load(across, i) + ratio * (e * d - f))
-            spread = g + b * d - h * (d * d)
-            store(within, i, load(within, i) + spread * ratio * ratio)
-        s, c = s * step_cosine + c * step_sine, c * step_cosine - s * step_sine
-        turn_real, turn_imag = (
-            turn_real * step_real - turn_imag * step_imag,
-            turn_imag * step_real + turn_real * step_imag,
-        )
+            inverse = both * left
+            store(inverses, following + i, inverse)
+            factor_real, factor_imag = 1.0 - small * (r2 + r2), side * (rd + rd)
+            other_real, other_imag = (
+                other_real * factor_real - other_imag * factor_imag,
+                other_real * factor_imag + other_imag * factor_real,
+            )
+            ratio = inverse * load(weight, i)
+            other_dev_real = other_dev_real + ratio * tilt_of
+            other_dev_imag = other_dev_imag + ratio
+        for which in range(2):
+            # No weight for a node that its lane does not have, or that does not count there.
+            twice = 2.0 if node + which else 1.0
+            keep = choose(limit, node + which + 0.5, fill(t, twice), 0.0)
+            keep = choose(decay, 2.0 * variance * s2, keep, 0.0)
+            dev_real, dev_imag = dev_real * (s2 + s2), dev_imag * (sc + sc)
+            w_real = keep * (real * turn_real - imag * turn_imag)
+            w_imag = keep * (imag * turn_real + real * turn_imag)
+            whole = whole + w_real
+            mean = mean + (w_real * dev_real - w_imag * dev_imag)
+            place = (node + which) * lanes
+            store(weights[0], place, w_real)
+            store(weights[1], place, w_imag)
+            store(weights[2], place, dev_real)
+            store(weights[3], place, dev_imag)
+            store(weights[4], place, s2)
+            store(weights[5], place, c2)
+            store(weights[6], place, sc)
+            turn_real, turn_imag = (
+                turn_real * step_real - turn_imag * step_imag,
+                turn_imag * step_real + turn_real * step_imag,
+            )
+            real, imag, dev_real, dev_imag = (
+                other_real,
+                other_imag,
+                other_dev_real,
+                other_dev_imag,
+            )
+            s2, c2, sc = r2, d2, rd
+        s, c = r * step_cosine + d * step_sine, d * step_cosine - r * step_sine
     scale = 1.0 / whole
     mean = mean * scale
+    for place in range(0, count * lanes, lanes):
+        w_real, w_imag = load(weights[0], place) * scale, load(weights[1], place) * scale
+        dev_real, dev_imag = load(weights[2], place) - mean, load(weights[3], place)
+        s2, c2, sc = load(weights[4], place), load(weights[5], place), load(weights[6], place)
+        store(weights[0], place, (s2 + s2) * (w_real * dev_real - w_imag * dev_imag))
+        store(weights[1], place, (sc + sc) * (w_real * dev_imag + w_imag * dev_real))
+        store(weights[2], place, w_real * c2)
+        store(weights[3], place, (sc + sc) * w_imag)
+        store(weights[4], place, w_real * s2)
     for i in range(0, n * lanes, lanes):
-        product = load(across, i) - mean * load(correction, i) + load(v, i) * load(within, i)
-        store(v, i, load(pq, i) * product * scale)
+        tilt_of = load(skew, i)
+        square = tilt_of * tilt_of
+        across, within = zero, zero
+        for node in range(count):
+            inverse, place = load(inverses, node * n * lanes + i), node * lanes
+            line = load(weights[0], place) * tilt_of - load(weights[1], place)
+            across = across + inverse * line
+            spread = load(weights[2], place) + load(weights[3], place) * tilt_of
+            spread = spread - load(weights[4], place) * square
+            within = within + spread * (inverse * inverse)
+        store(v, i, load(pq, i) * (across + load(v, i) * within))
 
 
 @part
