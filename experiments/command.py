@@ -31,6 +31,9 @@ def command(
         except ValueError as error:
             typer.secho(f"Error: {error}", err=True, fg="red")
             raise typer.Exit(2) from None
+        except OSError as error:
+            typer.secho(f"Error: {error}", err=True, fg="red")
+            raise typer.Exit(1) from None
         except KeyboardInterrupt:
             typer.secho("Interrupted: nothing was written.", err=True, fg="yellow")
             raise typer.Exit(130) from None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ksubset._arguments import check_logits
+from ksubset._arguments import problem
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -124,13 +124,10 @@ def only_gradient(x: Tensor) -> Tensor:
 
 def batch_logits(logits: Tensor, k: int | Tensor, mask: Tensor | None) -> Tensor:
     """The logits in the batch shape, with -inf where the mask forbids."""
-    check_logits("logits", logits)
+    given = problem(logits, k, mask)
     if mask is not None:
         logits = torch.where(mask, logits, -torch.inf)
-    if isinstance(k, Tensor):
-        shape = torch.broadcast_shapes(logits.shape[:-1], k.shape)
-        logits = logits.expand(*shape, logits.shape[-1])
-    return logits
+    return logits.expand(*given.batch_shape, given.n)
 
 
 def repeated(logits: Tensor, sample_shape: Sequence[int]) -> Tensor:

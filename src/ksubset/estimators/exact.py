@@ -40,6 +40,8 @@ class Exact(Estimator):
         vectorized: bool = False,
     ) -> Tensor:
         given = problem(logits, k, mask)
+        if not given.logits.numel():
+            return 0 * given.logits.sum()
         table, counts = _subsets(given.k, given.n, self.most_subsets)
         table = table.to(given.logits)
         # How many rows share a loss is known once one was seen.

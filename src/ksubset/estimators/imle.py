@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ksubset import functional
 from ksubset.estimators.base import Pathwise, batch_logits, repeated
@@ -100,10 +101,14 @@ class AdaptiveIMLE(IMLE):
     def _strength_for(self, rows: Tensor, grad: Tensor) -> Tensor:
         finite = torch.where(rows.isfinite(), rows, 0)
         ratio = finite.norm(dim=-1, keepdim=True) / grad.norm(dim=-1, keepdim=True)
+        # Logits of zero, or a gradient of zero, set no scale.
+        ratio = torch.where((ratio > 0) & ratio.isfinite(), ratio, 1)
         # Without a step there is no difference to learn from: the smallest one then.
-        return self.alpha.clamp_min(self.rate).to(rows) * ratio.nan_to_num(1.0, posinf=1.0)
+        return self.alpha.clamp_min(self.rate).to(rows) * ratio
 
     def _learn(self, estimate: Tensor) -> None:
+        if not estimate.numel():
+            return
         density = (estimate != 0).sum(-1).float().mean()
         self.average.mul_(self.decay).add_((1 - self.decay) * density.to(self.average))
         self.alpha.add_(torch.where(self.average < self.wanted, self.rate, -self.rate))
@@ -121,6 +126,7 @@ class _Target(torch.autograd.Function):
         return z
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         rows, noise, z = ctx.saved_tensors
         strength = ctx.strength_for(rows, grad)

@@ -56,7 +56,12 @@ class MuProp(Estimator):
         at = mu.detach().unsqueeze(0).requires_grad_()
         with torch.enable_grad():
             middle = evaluate(loss_fn, at, vectorized)
-            (slope,) = torch.autograd.grad(middle.sum(), at)
+        # A loss that does not see z has no slope.
+        slope = torch.zeros_like(at)
+        if middle.requires_grad:
+            (slope,) = torch.autograd.grad(
+                middle.sum(), at, allow_unused=True, materialize_grads=True
+            )
         z = functional.sample(logits, k, (num_samples,), mask=mask, generator=generator)
         losses = evaluate(loss_fn, z, vectorized)
         linear = middle.detach() + over_groups((slope * (z - at.detach())).sum(-1), losses)
@@ -74,13 +79,16 @@ class MuProp(Estimator):
 
 def _slope_of_others(x: Tensor, y: Tensor) -> Tensor:
     """For every sample the least squares slope of y on x over the other ones, of all examples
-    together: each by itself would have too few to fit a slope to."""
+    together: each by itself would have too few to fit a slope to. 1 where they do not differ."""
     count = len(x)
-    x, y = x - x.mean(0), y - y.mean(0)
-    # Sums over all less one's own, moved to the others' own means.
-    shrink = 1 + 1 / (count - 1)
-    axes = tuple(range(1, x.dim()))
-    xx = ((x * x).sum(0) - shrink * x * x).sum(axes, keepdim=True)
-    xy = ((x * y).sum(0) - shrink * x * y).sum(axes, keepdim=True)
-    tiny = torch.finfo(x.dtype).tiny
-    return torch.where(xx > tiny, xy / xx.clamp_min(tiny), 1.0)
+    slopes = []
+    for sample in range(count):
+        rest = [i for i in range(count) if i != sample]
+        # From the others alone: sums less one's own would leave rounding that knows of it.
+        a, b = x[rest], y[rest]
+        size = a.square().sum()
+        a, b = a - a.mean(0), b - b.mean(0)
+        xx, xy = a.square().sum(), (a * b).sum()
+        known = xx > (16 * torch.finfo(x.dtype).eps) ** 2 * size
+        slopes.append(torch.where(known, xy / torch.where(known, xx, 1), 1.0))
+    return torch.stack(slopes).reshape(count, *(1,) * (x.dim() - 1))

@@ -28,9 +28,11 @@ def sum_of_gamma(
     .. math:: \frac{\tau}{k} \Bigl( \sum_{i=1}^{s} G_i - \log s \Bigr), \qquad
         G_i \sim \mathrm{Gamma}(1/k, \text{scale } k/i)
     """
-    kappa = torch.as_tensor(k, dtype=like.dtype, device=like.device).unsqueeze(-1).clamp_min(1)
-    total = torch.zeros_like(like, memory_format=torch.contiguous_format)
+    # Half precision has no gamma variables.
+    dtype = like.dtype if like.dtype == torch.float64 else torch.float32
+    kappa = torch.as_tensor(k, dtype=dtype, device=like.device).unsqueeze(-1).clamp_min(1)
+    total = torch.zeros(like.shape, dtype=dtype, device=like.device)
     shape = (1 / kappa).expand(like.shape).contiguous()
     for i in range(1, terms + 1):
         total += torch._standard_gamma(shape, generator=generator) * (kappa / i)
-    return (total - math.log(terms)) * (temperature / kappa)
+    return ((total - math.log(terms)) * (temperature / kappa)).to(like.dtype)

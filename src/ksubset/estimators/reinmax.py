@@ -34,4 +34,5 @@ class ReinMax(Pathwise):
         mu = functional.marginals(rows, k)
         # The gradient of log p(z) is z - mu.
         score = functional.log_prob(rows, k, z).unsqueeze(-1)
-        return z + only_gradient(0.5 * mu + 0.5 * (z - mu).detach() * score)
+        carried = 0.5 * mu + 0.5 * (z - mu).detach() * score
+        return z + only_gradient(carried.to(z.dtype))

@@ -61,6 +61,8 @@ class Score(Estimator):
         if self.baseline == "leave_one_out":
             return others(losses)
         if self.baseline == "moving_average":
+            if not losses.numel():
+                return 0.0
             # From before these losses: they must not know of each other.
             known = self.average / self.weight.clamp_min(1e-12)
             self.average.mul_(self.decay).add_((1 - self.decay) * losses.mean().to(self.average))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ksubset import functional
 from ksubset.estimators.base import Pathwise, batch_logits, repeated
@@ -68,6 +69,7 @@ class _Difference(torch.autograd.Function):
         return z
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         rows, z = ctx.saved_tensors
         target = functional.sample(rows - ctx.strength * grad, ctx.k, generator=_seeded(ctx.second))
@@ -108,6 +110,7 @@ class _Marginals(torch.autograd.Function):
         return z.clone()
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         (rows,) = ctx.saved_tensors
         if ctx.strength is None:

@@ -38,7 +38,8 @@ class SoftSub(Pathwise):
     ) -> Tensor:
         rows = repeated(batch_logits(logits, k, mask), sample_shape)
         keys = rows + gumbel(rows, generator)
-        relaxed = torch.zeros_like(keys)
+        # Nothing, but with a gradient, for k = 0.
+        relaxed = 0 * torch.where(rows.isfinite(), rows, 0)
         taken = torch.zeros_like(keys)
         tiny = torch.finfo(keys.dtype).tiny
         for step in range(_most(k)):
