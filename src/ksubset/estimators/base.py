@@ -84,6 +84,28 @@ class Pathwise(Estimator):
         return evaluate(loss_fn, z, vectorized).sum() / num_samples
 
 
+class RowWise(Pathwise):
+    """A pathwise estimator that treats every sample as a row of its own."""
+
+    @abc.abstractmethod
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """A sample of every row (..., n), masked items at -inf, with a gradient."""
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        rows = batch_logits(logits, k, mask)
+        return self.draw(rows.expand(*sample_shape, *rows.shape), k, generator)
+
+
 def check_samples(num_samples: int, least: int = 1) -> None:
     """Raise for too few."""
     if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < least:
@@ -128,8 +150,3 @@ def batch_logits(logits: Tensor, k: int | Tensor, mask: Tensor | None) -> Tensor
     if mask is not None:
         logits = torch.where(mask, logits, -torch.inf)
     return logits.expand(*given.batch_shape, given.n)
-
-
-def repeated(logits: Tensor, sample_shape: Sequence[int]) -> Tensor:
-    """The logits once for every sample, without copies."""
-    return logits.expand(*sample_shape, *logits.shape)

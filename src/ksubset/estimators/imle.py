@@ -3,7 +3,7 @@ adaptive form (Minervini, Franceschi and Niepert, AAAI 2023)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,14 +11,14 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ksubset import functional
-from ksubset.estimators.base import Pathwise, batch_logits, repeated
+from ksubset.estimators.base import RowWise
 from ksubset.estimators.noise import gumbel, sum_of_gamma
 from ksubset.estimators.simple import positive
 
 _NOISES = ("sum_of_gamma", "gumbel")
 
 
-class IMLE(Pathwise):
+class IMLE(RowWise):
     r"""Perturb-and-MAP forward, and :math:`(z(\theta) - z(\theta - \lambda g)) / \lambda` backward
     with the same noise.
 
@@ -44,16 +44,9 @@ class IMLE(Pathwise):
         self.temperature = positive("temperature", temperature)
         self.terms = terms
 
-    def sample(
-        self,
-        logits: Tensor,
-        k: int | Tensor,
-        sample_shape: Sequence[int] = (),
-        *,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        rows = repeated(batch_logits(logits, k, mask), sample_shape)
         if self.noise == "gumbel":
             noise = self.temperature * gumbel(rows, generator)
         else:

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ksubset import functional
-from ksubset.estimators.base import Pathwise, batch_logits, repeated
+from ksubset.estimators.base import Pathwise, RowWise
 from ksubset.estimators.noise import gumbel
 
 
@@ -32,7 +32,7 @@ class Simple(Pathwise):
         return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
 
 
-class SimpleForward(Pathwise):
+class SimpleForward(RowWise):
     r"""Exact samples only: :math:`(z(\theta) - z(\theta - \lambda g)) / \lambda` backward.
 
     Args:
@@ -45,16 +45,9 @@ class SimpleForward(Pathwise):
         self.strength = positive("strength", strength)
         self.common = common
 
-    def sample(
-        self,
-        logits: Tensor,
-        k: int | Tensor,
-        sample_shape: Sequence[int] = (),
-        *,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        rows = repeated(batch_logits(logits, k, mask), sample_shape)
         seeds = torch.randint(1 << 62, (2,), generator=generator, device=_device(generator))
         first, second = (int(seed) for seed in seeds)
         return _Difference.apply(rows, k, self.strength, first, first if self.common else second)
@@ -76,7 +69,7 @@ class _Difference(torch.autograd.Function):
         return (z - target) / ctx.strength, None, None, None, None
 
 
-class SimpleBackward(Pathwise):
+class SimpleBackward(RowWise):
     r"""Perturb-and-MAP samples forward (Gumbel top-k, another law), exact marginals backward:
     :math:`(\mu(\theta) - \mu(\theta - \lambda g)) / \lambda`, or its limit Cov g.
 
@@ -88,16 +81,9 @@ class SimpleBackward(Pathwise):
         super().__init__()
         self.strength = None if strength is None else positive("strength", strength)
 
-    def sample(
-        self,
-        logits: Tensor,
-        k: int | Tensor,
-        sample_shape: Sequence[int] = (),
-        *,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        rows = repeated(batch_logits(logits, k, mask), sample_shape)
         z = functional.mode((rows + gumbel(rows, generator)).detach(), k)
         return _Marginals.apply(rows, z, k, self.strength)
 

@@ -3,18 +3,16 @@ Jordan, ICML 2018)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
 from ksubset import functional
-from ksubset.estimators.base import Pathwise, batch_logits, only_gradient, repeated
+from ksubset.estimators.base import RowWise, only_gradient
 from ksubset.estimators.noise import gumbel
 from ksubset.estimators.simple import positive
 
 
-class SoftSub(Pathwise):
+class SoftSub(RowWise):
     """Gumbel keys and k successive softmaxes, each with what was taken before pushed down.
 
     Args:
@@ -27,16 +25,9 @@ class SoftSub(Pathwise):
         self.temperature = positive("temperature", temperature)
         self.hard = hard
 
-    def sample(
-        self,
-        logits: Tensor,
-        k: int | Tensor,
-        sample_shape: Sequence[int] = (),
-        *,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        rows = repeated(batch_logits(logits, k, mask), sample_shape)
         keys = rows + gumbel(rows, generator)
         # Nothing, but with a gradient, for k = 0.
         relaxed = 0 * torch.where(rows.isfinite(), rows, 0)
@@ -49,7 +40,7 @@ class SoftSub(Pathwise):
         return _hardened(relaxed, k, rows) if self.hard else relaxed
 
 
-class L2X(Pathwise):
+class L2X(RowWise):
     """The maximum, item by item, of k independent Gumbel-softmax samples: in the limit at most
     k-hot.
 
@@ -63,16 +54,9 @@ class L2X(Pathwise):
         self.temperature = positive("temperature", temperature)
         self.hard = hard
 
-    def sample(
-        self,
-        logits: Tensor,
-        k: int | Tensor,
-        sample_shape: Sequence[int] = (),
-        *,
-        mask: Tensor | None = None,
-        generator: torch.Generator | None = None,
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        rows = repeated(batch_logits(logits, k, mask), sample_shape)
         many = rows.expand(max(_most(k), 1), *rows.shape)
         soft = torch.softmax((many + gumbel(many, generator)) / self.temperature, -1)
         if isinstance(k, Tensor):
