@@ -133,12 +133,15 @@ def log_space_dp(logits: Tensor, k: int) -> Tensor:
 
 def sweep_dp(along: str, seed: int) -> list[Point]:
     """One call a size, on the CPU: what it shows is a power, not a percentage."""
+    threads = torch.get_num_threads()
+    machine.set_threads(1)
     log_space_dp(torch.randn(32, 100), 10)
     points = []
     for shape in DP_SHAPES[along]:
         logits = Problem.draw(shape, "cpu", seed).logits
         ms = timing.measure(partial(log_space_dp, logits, shape.k), 1, "cpu")
         points.append(Point(along, LOG_SPACE_DP, shape, ms, ms, ms, "clock, one call"))
+    machine.set_threads(threads)
     return points
 
 
@@ -221,7 +224,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("outputs"), metavar="FOLDER")
     settings = parser.parse_args()
     path = settings.output / f"growth-{settings.device}"
-    machine.set_threads(1)
+    if settings.device == "cpu":
+        machine.set_threads(1)
     device = machine.describe(settings.device)
     stream = torch.cuda.Stream() if settings.device == "cuda" else None
     points: list[Point] = []

@@ -19,7 +19,11 @@ def option(default: Any, description: str, **constraints: Any) -> Any:
 
 
 def command(
-    settings: type, run: Callable[[Any, Path, bool], None], output: Path, description: str
+    settings: type,
+    run: Callable[[Any, Path, bool], None],
+    output: Path,
+    description: str,
+    interrupted: str = "nothing was written",
 ) -> typer.Typer:
     """An application with one command. Bad values exit with code 2, as wrong options do."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -35,7 +39,7 @@ def command(
             typer.secho(f"Error: {error}", err=True, fg="red")
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            typer.secho("Interrupted: nothing was written.", err=True, fg="yellow")
+            typer.secho(f"Interrupted: {interrupted}.", err=True, fg="yellow")
             raise typer.Exit(130) from None
 
     hints = get_type_hints(settings)
@@ -69,3 +73,17 @@ def command(
     main.__doc__ = description
     app.command()(main)
     return app
+
+
+def command_line(start: str, settings: Any) -> str:
+    """The command that these settings came from: its options that are not the default."""
+    parts = [start]
+    for item in dataclasses.fields(settings):
+        value = getattr(settings, item.name)
+        if value != item.default:
+            name = item.name.replace("_", "-")
+            if isinstance(value, bool):
+                parts.append(f"--{'' if value else 'no-'}{name}")
+            else:
+                parts.append(f"--{name} {value}")
+    return " ".join(parts)

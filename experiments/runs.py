@@ -1,16 +1,19 @@
 """A run and its folder: settings, results, figures, a report, all or nothing.
 
 Everything is written into a folder beside the one asked for, which takes its place when the run is
-complete: whatever stops a run, no half-written result is left.
+complete: whatever stops a run, no half-written result is left. That folder vanishes with a run that
+fails (`run_folder`), or stays to be continued (`resumable_folder`).
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import platform
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,7 +21,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from experiments.datasets.files import write_atomically
+
 _MARK = "results.json"
+_IDENTITY = "settings.json"
 _PACKAGES = ("ksubset", "torch", "numpy", "numba", "matplotlib")
 
 
@@ -30,12 +36,11 @@ class RunFolder:
 
     def json(self, name: str, content: Any) -> None:
         """Numbers as they are; NaN is an error, it is no JSON."""
-        text = json.dumps(content, indent=1, allow_nan=False)
-        (self.path / name).write_text(text + "\n", encoding="utf-8")
+        self.text(name, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
     def text(self, name: str, content: str) -> None:
-        """UTF-8."""
-        (self.path / name).write_text(content, encoding="utf-8")
+        """UTF-8, whole or not at all."""
+        write_atomically(self.path / name, content.encode())
 
     def figure(self, name: str, figure: Figure) -> str:
         """As PNG and as SVG, which is returned."""
@@ -65,16 +70,84 @@ def run_folder(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     try:
         yield RunFolder(work)
         work.chmod(0o755)
-        old = None
-        if path.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-            path.rename(old / "run")
-        work.rename(path)
-        if old is not None:
-            shutil.rmtree(old)
+        _take_place(work, path)
     except BaseException:
         shutil.rmtree(work, ignore_errors=True)
         raise
+
+
+def partial_path(path: Path) -> Path:
+    """Where a run that can be continued is until it is complete."""
+    return path.with_name(f"{path.name}.partial")
+
+
+@contextmanager
+def resumable_folder(
+    path: Path, identity: Mapping[str, Any], overwrite: bool = False, resume: bool = False
+) -> Iterator[RunFolder]:
+    """A folder NAME.partial that takes the place of NAME at the end, and stays if the end is not
+    reached, for the same run to go on with.
+
+    Args:
+        path: NAME.
+        identity: what must be the same for a run to be continued.
+        overwrite: replace a run that is there, finished or not.
+        resume: go on with an unfinished one, if there is one.
+    """
+    check(path, overwrite)
+    partial = partial_path(path)
+    partial.mkdir(parents=True, exist_ok=True)
+    with _locked(partial):
+        if any(partial.iterdir()):
+            if not (partial / _IDENTITY).exists():
+                raise ValueError(f"{partial} holds something that is not a run: it is left alone")
+            if resume:
+                _check_identity(partial, identity)
+            elif overwrite:
+                shutil.rmtree(partial)
+                partial.mkdir()
+            else:
+                raise ValueError(
+                    f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
+                )
+        folder = RunFolder(partial)
+        folder.json(_IDENTITY, identity)
+        yield folder
+        _take_place(partial, path)
+
+
+def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
+    before = json.loads((partial / _IDENTITY).read_text(encoding="utf-8"))
+    now = json.loads(json.dumps(identity))
+    for name in sorted(before.keys() | now.keys()):
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"{partial} was begun with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
+                "--resume continues with the same settings only"
+            )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the system lets go of the lock whatever happens to its owner."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError:
+        raise ValueError(f"{folder} is in use by another process") from None
+    finally:
+        os.close(descriptor)
+
+
+def _take_place(work: Path, path: Path) -> None:
+    old = None
+    if path.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
+        path.rename(old / "run")
+    work.rename(path)
+    if old is not None:
+        shutil.rmtree(old)
 
 
 def environment() -> dict[str, str]:

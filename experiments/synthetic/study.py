@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table as TerminalTable
 
+from experiments.command import command_line
 from experiments.report import Claim, Page, Picture, Table
 from experiments.runs import RunFolder, environment, run_folder
 from experiments.synthetic import figures
@@ -191,7 +192,7 @@ def _page(
         claims=claims,
         settings=dataclasses.asdict(settings),
         environment=environment(),
-        command="python -m experiments.synthetic" + _options(settings),
+        command=command_line("python -m experiments.synthetic", settings),
     )
     figure = figures.metrics(
         results.published,
@@ -267,18 +268,3 @@ def _page(
         Table("k = 1, quadratic loss", HEADINGS, [cells(r) for r in results.one_item])
     )
     return page
-
-
-def _options(settings: Settings) -> str:
-    """Those that are not the default."""
-    parts = []
-    for item in dataclasses.fields(settings):
-        value = getattr(settings, item.name)
-        if value != item.default:
-            name = item.name.replace("_", "-")
-            parts.append(
-                f"--{'' if value else 'no-'}{name}"
-                if isinstance(value, bool)
-                else f"--{name} {value}"
-            )
-    return "".join(f" {part}" for part in parts)

@@ -102,7 +102,45 @@ def test_clear_errors() -> None:
         create("simple").surrogate(lambda z: 1.0, logits, 2)
     with pytest.raises(ValueError, match="most_subsets = 1000000"):
         create("exact").surrogate(lambda z: z.sum(-1), torch.zeros(40), 20)
-    with pytest.raises(ValueError, match="strength must be positive, got 0"):
+    with pytest.raises(ValueError, match="strength must be positive and finite, got 0"):
         create("imle", strength=0)
     with pytest.raises(ValueError, match=r"noise must be one of .*, got 'normal'"):
         create("imle", noise="normal")
+    with pytest.raises(ValueError, match="temperature must be positive and finite, got tensor"):
+        create("softsub", temperature=torch.tensor([1.0, -1.0]))
+    with pytest.raises(ValueError, match="terms must be an int of at least 1, got 0"):
+        create("imle", terms=0)
+    with pytest.raises(ValueError, match=r"decay must be in \[0, 1\), got 2"):
+        create("score", baseline="moving_average", decay=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "values"),
+    [
+        ("imle", "strength", (0.5, 20.0)),
+        ("imle", "temperature", (0.5, 20.0)),
+        ("softsub", "temperature", (0.3, 1.5)),
+        ("l2x", "temperature", (0.3, 1.5)),
+        ("st_gumbel", "temperature", (0.3, 1.5)),
+        ("simple_b", "strength", (0.5, 20.0)),
+        ("simple_f", "strength", (0.5, 20.0)),
+    ],
+)
+def test_a_setting_of_its_own_for_every_model_of_a_stack(
+    name: str, setting: str, values: tuple[float, float]
+) -> None:
+    logits, weights = torch.randn(2, 6, 8), torch.randn(8)
+
+    def gradient(value: float | torch.Tensor) -> torch.Tensor:
+        leaf = logits.clone().requires_grad_()
+        estimator = create(name, **{setting: value})
+        generator = torch.Generator().manual_seed(3)
+        z = estimator.sample(leaf, 3, (2,), generator=generator)
+        (z @ weights).square().sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    both = gradient(torch.tensor(values).reshape(2, 1, 1))
+    for i, value in enumerate(values):
+        torch.testing.assert_close(both[i], gradient(value)[i])
+    assert not torch.allclose(gradient(values[0]), gradient(values[1]))

@@ -17,10 +17,21 @@ class Estimator(nn.Module, abc.ABC):
     r"""An estimate of :math:`\nabla_\theta \mathrm{E}_{z \sim p_\theta} f(z)`.
 
     Estimators are modules so that those which learn something on the way (a step size, an average)
-    keep it in buffers; most have none.
+    keep it in buffers; most have none. A setting such as a temperature is a number, or a tensor
+    that broadcasts over the rows (..., 1): every model of a stack can have its own.
     """
 
     pathwise = False
+
+    def _positive(self, name: str, value: float | Tensor) -> None:
+        """Keep a setting above zero: a number, or a tensor that broadcasts over the rows."""
+        values = value if isinstance(value, Tensor) else torch.tensor(float(value))
+        if not bool((values > 0).all()) or not bool(values.isfinite().all()):
+            raise ValueError(f"{name} must be positive and finite, got {value!r}")
+        if isinstance(value, Tensor):
+            self.register_buffer(name, value)
+        else:
+            setattr(self, name, float(value))
 
     @abc.abstractmethod
     def surrogate(
@@ -137,6 +148,11 @@ def over_groups(values: Tensor, losses: Tensor) -> Tensor:
     if values.shape == losses.shape:
         return values
     return values.reshape(*losses.shape, -1).sum(-1)
+
+
+def like(setting: float | Tensor, rows: Tensor) -> float | Tensor:
+    """A setting in the type and on the device of the rows."""
+    return setting.to(rows) if isinstance(setting, Tensor) else setting
 
 
 def only_gradient(x: Tensor) -> Tensor:

@@ -11,9 +11,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ksubset import functional
-from ksubset.estimators.base import RowWise
+from ksubset.estimators.base import RowWise, like
 from ksubset.estimators.noise import gumbel, sum_of_gamma
-from ksubset.estimators.simple import positive
 
 _NOISES = ("sum_of_gamma", "gumbel")
 
@@ -29,32 +28,40 @@ class IMLE(RowWise):
         terms: of the sum of gamma.
     """
 
+    strength: float | Tensor
+    temperature: float | Tensor
+
     def __init__(
         self,
-        strength: float = 10.0,
+        strength: float | Tensor = 10.0,
         noise: str = "sum_of_gamma",
-        temperature: float = 1.0,
+        temperature: float | Tensor = 1.0,
         terms: int = 10,
     ) -> None:
         super().__init__()
         if noise not in _NOISES:
             raise ValueError(f"noise must be one of {', '.join(_NOISES)}, got {noise!r}")
-        self.strength = positive("strength", strength)
+        if isinstance(terms, bool) or not isinstance(terms, int) or terms < 1:
+            raise ValueError(f"terms must be an int of at least 1, got {terms!r}")
+        self._positive("strength", strength)
         self.noise = noise
-        self.temperature = positive("temperature", temperature)
+        self._positive("temperature", temperature)
         self.terms = terms
 
     def draw(
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
+        temperature = like(self.temperature, rows)
         if self.noise == "gumbel":
-            noise = self.temperature * gumbel(rows, generator)
+            noise = temperature * gumbel(rows, generator)
         else:
-            noise = sum_of_gamma(rows, k, self.temperature, self.terms, generator)
+            noise = sum_of_gamma(rows, k, temperature, self.terms, generator)
         return _Target.apply(rows, noise, k, self._strength_for)
 
     def _strength_for(self, rows: Tensor, grad: Tensor) -> Tensor:
         """Lambda, broadcast over rows."""
+        if isinstance(self.strength, Tensor):
+            return self.strength.to(rows)
         return torch.full((), self.strength, dtype=rows.dtype, device=rows.device)
 
     def _learn(self, estimate: Tensor) -> None:
@@ -73,13 +80,14 @@ class AdaptiveIMLE(IMLE):
         decay: of the moving average.
     """
 
+    rate: float
     alpha: Tensor
     average: Tensor
 
     def __init__(
         self,
         noise: str = "sum_of_gamma",
-        temperature: float = 1.0,
+        temperature: float | Tensor = 1.0,
         terms: int = 10,
         start: float = 1.0,
         wanted: float = 1.0,
@@ -87,7 +95,10 @@ class AdaptiveIMLE(IMLE):
         decay: float = 0.9,
     ) -> None:
         super().__init__(1.0, noise, temperature, terms)
-        self.wanted, self.rate, self.decay = wanted, positive("rate", rate), decay
+        self._positive("rate", rate)
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be in [0, 1), got {decay!r}")
+        self.wanted, self.decay = wanted, decay
         self.register_buffer("alpha", torch.tensor(float(start)))
         self.register_buffer("average", torch.tensor(float(wanted)))
 

@@ -19,7 +19,7 @@ def gumbel(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
 def sum_of_gamma(
     like: Tensor,
     k: int | Tensor,
-    temperature: float = 1.0,
+    temperature: float | Tensor = 1.0,
     terms: int = 10,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -30,7 +30,11 @@ def sum_of_gamma(
     """
     # Half precision has no gamma variables.
     dtype = like.dtype if like.dtype == torch.float64 else torch.float32
-    kappa = torch.as_tensor(k, dtype=dtype, device=like.device).unsqueeze(-1).clamp_min(1)
+    # Made on the device: copied to it, it could not be captured.
+    if isinstance(k, Tensor):
+        kappa = k.to(like.device, dtype).unsqueeze(-1).clamp_min(1)
+    else:
+        kappa = torch.full((1,), max(k, 1), dtype=dtype, device=like.device)
     total = torch.zeros(like.shape, dtype=dtype, device=like.device)
     shape = (1 / kappa).expand(like.shape).contiguous()
     for i in range(1, terms + 1):

@@ -34,6 +34,8 @@ class Score(Estimator):
         super().__init__()
         if baseline not in _BASELINES:
             raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
+        if not 0 <= decay < 1:
+            raise ValueError(f"decay must be in [0, 1), got {decay!r}")
         self.baseline, self.decay = baseline, decay
         if baseline == "moving_average":
             self.register_buffer("average", torch.zeros(()))

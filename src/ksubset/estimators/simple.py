@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ksubset import functional
-from ksubset.estimators.base import Pathwise, RowWise
+from ksubset.estimators.base import Pathwise, RowWise, like
 from ksubset.estimators.noise import gumbel
 
 
@@ -40,9 +40,11 @@ class SimpleForward(RowWise):
         common: draw both samples with the same random numbers.
     """
 
-    def __init__(self, strength: float = 1.0, common: bool = False) -> None:
+    strength: float | Tensor
+
+    def __init__(self, strength: float | Tensor = 1.0, common: bool = False) -> None:
         super().__init__()
-        self.strength = positive("strength", strength)
+        self._positive("strength", strength)
         self.common = common
 
     def draw(
@@ -50,12 +52,13 @@ class SimpleForward(RowWise):
     ) -> Tensor:
         seeds = torch.randint(1 << 62, (2,), generator=generator, device=_device(generator))
         first, second = (int(seed) for seed in seeds)
-        return _Difference.apply(rows, k, self.strength, first, first if self.common else second)
+        strength = like(self.strength, rows)
+        return _Difference.apply(rows, k, strength, first, first if self.common else second)
 
 
 class _Difference(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, k: Any, strength: float, first: int, second: int) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, k: Any, strength: Any, first: int, second: int) -> Tensor:
         z = functional.sample(rows, k, generator=_seeded(first))
         ctx.save_for_backward(rows, z)
         ctx.k, ctx.strength, ctx.second = k, strength, second
@@ -77,20 +80,26 @@ class SimpleBackward(RowWise):
         strength: lambda; None for the limit of a small one.
     """
 
-    def __init__(self, strength: float | None = None) -> None:
+    strength: float | Tensor | None
+
+    def __init__(self, strength: float | Tensor | None = None) -> None:
         super().__init__()
-        self.strength = None if strength is None else positive("strength", strength)
+        if strength is None:
+            self.strength = None
+        else:
+            self._positive("strength", strength)
 
     def draw(
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         z = functional.mode((rows + gumbel(rows, generator)).detach(), k)
-        return _Marginals.apply(rows, z, k, self.strength)
+        strength = None if self.strength is None else like(self.strength, rows)
+        return _Marginals.apply(rows, z, k, strength)
 
 
 class _Marginals(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, z: Tensor, k: Any, strength: float | None) -> Tensor:
+    def forward(ctx: Any, rows: Tensor, z: Tensor, k: Any, strength: Any) -> Tensor:
         ctx.save_for_backward(rows)
         ctx.k, ctx.strength = k, strength
         return z.clone()
@@ -124,13 +133,6 @@ class AtMarginals(Pathwise):
     ) -> Tensor:
         mu = functional.marginals(logits, k, mask=mask)
         return mu.expand(*sample_shape, *mu.shape)
-
-
-def positive(name: str, value: float) -> float:
-    """Raise unless a setting is above zero."""
-    if not value > 0:
-        raise ValueError(f"{name} must be positive, got {value!r}")
-    return float(value)
 
 
 def _seeded(seed: int) -> torch.Generator:

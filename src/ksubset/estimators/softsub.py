@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from ksubset import functional
-from ksubset.estimators.base import RowWise, only_gradient
+from ksubset.estimators.base import RowWise, like, only_gradient
 from ksubset.estimators.noise import gumbel
-from ksubset.estimators.simple import positive
 
 
 class SoftSub(RowWise):
@@ -20,9 +19,11 @@ class SoftSub(RowWise):
         hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
     """
 
-    def __init__(self, temperature: float = 0.5, hard: bool = False) -> None:
+    temperature: float | Tensor
+
+    def __init__(self, temperature: float | Tensor = 0.5, hard: bool = False) -> None:
         super().__init__()
-        self.temperature = positive("temperature", temperature)
+        self._positive("temperature", temperature)
         self.hard = hard
 
     def draw(
@@ -35,7 +36,7 @@ class SoftSub(RowWise):
         tiny = torch.finfo(keys.dtype).tiny
         for step in range(_most(k)):
             keys = keys + torch.log((1 - taken).clamp_min(tiny))
-            taken = torch.softmax(keys / self.temperature, -1)
+            taken = torch.softmax(keys / like(self.temperature, keys), -1)
             relaxed = relaxed + taken * _counts(k, step)
         return _hardened(relaxed, k, rows) if self.hard else relaxed
 
@@ -49,16 +50,19 @@ class L2X(RowWise):
         hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
     """
 
-    def __init__(self, temperature: float = 0.1, hard: bool = False) -> None:
+    temperature: float | Tensor
+
+    def __init__(self, temperature: float | Tensor = 0.1, hard: bool = False) -> None:
         super().__init__()
-        self.temperature = positive("temperature", temperature)
+        self._positive("temperature", temperature)
         self.hard = hard
 
     def draw(
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         many = rows.expand(max(_most(k), 1), *rows.shape)
-        soft = torch.softmax((many + gumbel(many, generator)) / self.temperature, -1)
+        keys = many + gumbel(many, generator)
+        soft = torch.softmax(keys / like(self.temperature, keys), -1)
         if isinstance(k, Tensor):
             step = torch.arange(len(many), device=rows.device)
             step = step.reshape(-1, *(1,) * (rows.dim() - 1))

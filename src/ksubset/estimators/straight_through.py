@@ -6,9 +6,8 @@ import torch
 from torch import Tensor
 
 from ksubset import functional
-from ksubset.estimators.base import RowWise, only_gradient
+from ksubset.estimators.base import RowWise, like, only_gradient
 from ksubset.estimators.noise import gumbel
-from ksubset.estimators.simple import positive
 
 
 class StraightThroughGumbel(RowWise):
@@ -19,16 +18,18 @@ class StraightThroughGumbel(RowWise):
         temperature: of the softmax.
     """
 
-    def __init__(self, temperature: float = 1.0) -> None:
+    temperature: float | Tensor
+
+    def __init__(self, temperature: float | Tensor = 1.0) -> None:
         super().__init__()
-        self.temperature = positive("temperature", temperature)
+        self._positive("temperature", temperature)
 
     def draw(
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         keys = rows + gumbel(rows, generator)
         count = k.unsqueeze(-1) if isinstance(k, Tensor) else k
-        soft = torch.softmax(keys / self.temperature, -1) * count
+        soft = torch.softmax(keys / like(self.temperature, keys), -1) * count
         return functional.mode(keys.detach(), k) + only_gradient(soft)
 
 

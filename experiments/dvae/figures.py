@@ -1,0 +1,132 @@
+"""The study's pictures: curves, and what a model has learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import ksubset
+from experiments.datasets.images import Images
+from experiments.dvae.model import DiscreteVAE
+from experiments.dvae.results import OWN, Curve, Outcome
+
+_COLOURS = {
+    "simple": "#08519c", "simple-4": "#6baed6", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",
+    "imle-softmax-kl": "#a63603", "softsub": "#756bb1", "softsub-hard": "#bcbddc",
+    "score": "#969696", "muprop": "#31a354", "reinmax": "#c51b8a", "st-gumbel": "#d94801",
+}  # fmt: skip
+plt.rcParams["svg.hashsalt"] = "ksubset"
+plt.rcParams["svg.fonttype"] = "none"
+_COLUMNS = 12
+
+
+def curves(
+    results: Sequence[Outcome], loss: Callable[[Outcome], Curve], title: str, label: str
+) -> Figure:
+    """Loss against epochs, a panel for every k: means over seeds, bands of a deviation."""
+    sizes = sorted({r.method.k for r in results}, reverse=True)
+    figure, panels = plt.subplots(
+        1, len(sizes), figsize=(6.5 * len(sizes), 4.6), layout="constrained", squeeze=False
+    )
+    for panel, k in zip(panels[0], sizes, strict=True):
+        lowest, highest = np.inf, -np.inf
+        for outcome in (r for r in results if r.method.k == k):
+            values = loss(outcome)
+            epochs = np.arange(1, values.shape[1] + 1)
+            mean, std = values.mean(0), values.std(0)
+            second = outcome.method.name.endswith(OWN)
+            colour = _COLOURS.get(outcome.method.name.removesuffix(OWN), "#333333")
+            panel.plot(
+                epochs, mean, color=colour, label=outcome.method.label,
+                linewidth=2.2 if outcome.method.name == "simple" else 1.4,
+                linestyle="--" if second else "-",
+            )  # fmt: skip
+            panel.fill_between(epochs, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
+            lowest = min(lowest, np.nanmin(mean))
+            # The first epochs would flatten everything else.
+            highest = max(highest, np.nanmax(mean[len(mean) // 20 :]))
+        if np.isfinite(highest) and highest > lowest:
+            margin = 0.05 * (highest - lowest)
+            panel.set_ylim(lowest - margin, highest + margin)
+        panel.set_title(f"{k} of 20", fontsize=10.5)
+        panel.set(xlabel="epoch", ylabel=label)
+        panel.spines[["top", "right"]].set_visible(False)
+        panel.grid(color="#e8e8e8", linewidth=0.8)
+        panel.legend(fontsize=8.5, frameon=False)
+    figure.suptitle(title, fontsize=11)
+    return figure
+
+
+def _tiles(rows: Sequence[tuple[str, Tensor]], data: Images, title: str) -> Figure:
+    """Rows of images with a word beside each."""
+    columns = max(len(images) for _, images in rows)
+    figure, panels = plt.subplots(
+        len(rows), columns, figsize=(1.5 + 0.72 * columns, 0.45 + 0.74 * len(rows)),
+        squeeze=False,
+    )  # fmt: skip
+    figure.subplots_adjust(left=1.5 / (1.5 + 0.72 * columns), right=0.995, bottom=0.02, top=0.88)
+    for line, (label, images) in zip(panels, rows, strict=True):
+        for panel, image in zip(line, images, strict=False):
+            panel.imshow(
+                image.reshape(data.height, data.width), cmap="gray_r", vmin=0, vmax=1,
+                interpolation="nearest",
+            )  # fmt: skip
+        for panel in line:
+            panel.set_xticks([])
+            panel.set_yticks([])
+            panel.spines[:].set_color("#dddddd")
+        line[0].set_ylabel(label, fontsize=8.5, rotation=0, ha="right", va="center")
+    figure.suptitle(title, fontsize=10.5)
+    return figure
+
+
+@torch.no_grad()
+def reconstructions(vae: DiscreteVAE, data: Images, title: str) -> Figure:
+    """Test images, what comes back from one code, and from many on average."""
+    generator = torch.Generator().manual_seed(0)
+    x = data.test[:: max(1, len(data.test) // _COLUMNS)][:_COLUMNS]
+    law = vae.encode(x)
+    once = vae.decode(ksubset.sample(law.logits, vae.k, generator=generator)).sigmoid()
+    codes = ksubset.sample(law.logits, vae.k, (64,), generator=generator)
+    often = vae.decode(codes).sigmoid().mean(0)
+    rows = [("test image", x), ("one sample", once), ("mean of 64", often)]
+    return _tiles([*rows, ("likeliest code", vae.decode(law.mode).sigmoid())], data, title)
+
+
+@torch.no_grad()
+def prior_samples(vae: DiscreteVAE, data: Images, title: str) -> Figure:
+    """What the model dreams of."""
+    drawn = vae.sample(3 * _COLUMNS, torch.Generator().manual_seed(1))
+    return _tiles([("", drawn[i::3]) for i in range(3)], data, title)
+
+
+@torch.no_grad()
+def traversals(vae: DiscreteVAE, data: Images, title: str) -> Figure:
+    """One bit of a group at a time: for the groups that matter most, the likeliest code of an image
+    with each item of the group brought in, in place of the least likely one that is chosen."""
+    x = data.test[:1]
+    law = vae.encode(x)
+    code, logits = law.mode[0], law.logits[0]
+    base = vae.decode(code).sigmoid()
+    changed = code.repeat(vae.groups, vae.items, 1, 1)  # group, item, then the code
+    for group in range(vae.groups):
+        weakest = torch.where(code[group] > 0, logits[group], torch.inf).argmin()
+        for item in range(vae.items):
+            if not code[group, item]:
+                changed[group, item, group, weakest] = 0
+                changed[group, item, group, item] = 1
+    images = vae.decode(changed).sigmoid()
+    effect = (images - base).abs().sum((-2, -1))
+    rows = [
+        (f"group {group + 1}", images[group])
+        for group in effect.argsort(descending=True)[:5].tolist()
+    ]
+    return _tiles([("the code itself", base.expand(1, -1)), *rows], data, title)

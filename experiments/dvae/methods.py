@@ -1,0 +1,197 @@
+"""Who takes part, with what settings, and on which grids the settings are tuned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+
+import torch
+
+from ksubset.estimators import Estimator, create
+
+# The paper's grids: learning rate, lambda, and the temperature of the sum-of-gamma noise; that of
+# relaxations is from its section on explanations.
+RATES = (1e-3, 5e-4)
+STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
+NOISE_TEMPERATURES = (0.1, 1.0, 10.0, 100.0)
+TEMPERATURES = (0.1, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to train: an estimator, its settings, and the rest of the recipe."""
+
+    name: str
+    label: str
+    k: int
+    estimator: str
+    options: tuple[tuple[str, object], ...] = ()  # what kind of it
+    settings: tuple[tuple[str, float], ...] = ()  # numbers, which may differ within a stack
+    grid: tuple[tuple[str, tuple[float, ...]], ...] = field(default=(), compare=False)
+    samples: int = 1
+    rate: float = 1e-3
+    divergence: str = "exact"  # the KL term trained with, or "softmax", as was published
+
+    @property
+    def key(self) -> str:
+        """Its name in files."""
+        return f"k{self.k}-{self.name}"
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What models of a stack have in common."""
+        return (
+            self.k, self.name, self.estimator, self.options, self.samples, self.rate,
+            self.divergence, tuple(name for name, _ in self.settings),
+        )  # fmt: skip
+
+    def setting(self) -> str:
+        """For a table."""
+        symbols = {"strength": "λ", "temperature": "τ" if self.estimator == "imle" else "t"}
+        parts = [f"{symbols[name]} = {value:g}" for name, value in self.settings]
+        if self.samples > 1:
+            parts.append(f"{self.samples} samples")
+        return ", ".join([*parts, f"lr {self.rate:g}"])
+
+    def variants(self, rates: Sequence[float] = RATES) -> list[Method]:
+        """The whole grid."""
+        names, values = [name for name, _ in self.grid], [v for _, v in self.grid]
+        return [
+            replace(self, rate=rate, settings=tuple(zip(names, chosen, strict=True)))
+            for rate, *chosen in product(rates, *values)
+        ]
+
+
+_LAMBDA = ("strength", STRENGTHS)
+# Not part of what the default compares.
+_MORE = (
+    "k10-imle-softmax-kl", "k10-softsub-hard", "k10-reinmax", "k10-simple-4", "k1-score",
+    "k1-muprop", "k1-simple-4",
+)  # fmt: skip
+# Settings are the winners of the grids on MNIST by validation ELBO (docs/dvae.md).
+METHODS: tuple[Method, ...] = (
+    Method("simple", "SIMPLE", 10, "simple"),
+    Method(
+        "imle-sog", "I-MLE, sum of gamma", 10, "imle", (("noise", "sum_of_gamma"),),
+        (("strength", 10.0), ("temperature", 10.0)),
+        (_LAMBDA, ("temperature", NOISE_TEMPERATURES)),
+    ),
+    Method(
+        "imle-gumbel", "I-MLE, Gumbel", 10, "imle", (("noise", "gumbel"),), (("strength", 10.0),),
+        (_LAMBDA,),
+    ),
+    Method(
+        "imle-softmax-kl", "I-MLE, sum of gamma, softmax KL", 10, "imle",
+        (("noise", "sum_of_gamma"),), (("strength", 10.0), ("temperature", 10.0)),
+        (_LAMBDA, ("temperature", NOISE_TEMPERATURES)), divergence="softmax",
+    ),
+    Method(
+        "softsub", "SoftSub", 10, "softsub", (), (("temperature", 0.5),),
+        (("temperature", TEMPERATURES),),
+    ),
+    Method(
+        "softsub-hard", "SoftSub, straight through", 10, "softsub", (("hard", True),),
+        (("temperature", 0.5),), (("temperature", TEMPERATURES),),
+    ),
+    Method(
+        "score", "score function, leave-one-out", 10, "score", (("baseline", "leave_one_out"),),
+        samples=4,
+    ),
+    Method("muprop", "MuProp at the marginals", 10, "muprop"),
+    Method("reinmax", "ReinMax for k-subsets", 10, "reinmax"),
+    Method("simple-4", "SIMPLE, 4 samples", 10, "simple", samples=4),
+    Method("simple", "SIMPLE", 1, "simple"),
+    Method(
+        "st-gumbel", "ST Gumbel-softmax", 1, "st_gumbel", (), (("temperature", 1.0),),
+        (("temperature", TEMPERATURES),),
+    ),
+    Method("reinmax", "ReinMax", 1, "reinmax"),
+    Method(
+        "score", "score function, leave-one-out", 1, "score", (("baseline", "leave_one_out"),),
+        samples=4,
+    ),
+    Method("muprop", "MuProp at the marginals", 1, "muprop"),
+    Method("simple-4", "SIMPLE, 4 samples", 1, "simple", samples=4),
+)  # fmt: skip
+
+
+def chosen(k: Iterable[int], names: str) -> list[Method]:
+    """Those of the k asked for: "all", "main" for the usual ones, or by names with commas."""
+    sizes = tuple(k)
+    known = {method.k for method in METHODS}
+    for size in sizes:
+        if size not in known:
+            raise ValueError(f"k must be among {', '.join(map(str, sorted(known)))}, got {size}")
+    taken = [m for m in METHODS if m.k in sizes]
+    if names == "all":
+        return taken
+    if names == "main":
+        return [m for m in taken if m.key not in _MORE]
+    for name in names.split(","):
+        if name not in {m.name for m in taken}:
+            listed = ", ".join(sorted({m.name for m in taken}))
+            raise ValueError(f"methods must be among {listed}, got {name!r}")
+    return [m for m in taken if m.name in names.split(",")]
+
+
+@dataclass(frozen=True)
+class Job:
+    """Models that are trained in one step: of one kind, with a setting and a seed each."""
+
+    methods: tuple[Method, ...]
+    seeds: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.methods)
+
+    @property
+    def recipe(self) -> Method:
+        """What all have in common, but for settings."""
+        return self.methods[0]
+
+    @property
+    def name(self) -> str:
+        """Says everything: it is the key of checkpoints and of the noise."""
+        members = ";".join(
+            ",".join([*(f"{v:g}" for _, v in m.settings), str(seed)])
+            for m, seed in zip(self.methods, self.seeds, strict=True)
+        )
+        return f"{self.recipe.key} lr {self.recipe.rate:g} {self.recipe.divergence} {members}"
+
+    def estimator(self) -> Estimator:
+        """Of all members at once: settings that differ are tensors (members, 1, 1, 1)."""
+        settings: dict[str, float | torch.Tensor] = {}
+        for i, (name, value) in enumerate(self.recipe.settings):
+            values = [method.settings[i][1] for method in self.methods]
+            same = all(v == value for v in values)
+            settings[name] = value if same else torch.tensor(values).reshape(-1, 1, 1, 1)
+        return create(self.recipe.estimator, **dict(self.recipe.options), **settings)
+
+
+def jobs(methods: Iterable[Method], seeds: Sequence[int], most: int) -> list[Job]:
+    """All methods with all seeds, in stacks of one kind with at most so many members."""
+    kinds: dict[tuple[object, ...], list[tuple[Method, int]]] = {}
+    for method in methods:
+        for seed in seeds:
+            kinds.setdefault(method.kind, []).append((method, seed))
+    found = []
+    for members in kinds.values():
+        for part in _parts(members, most):
+            methods_, seeds_ = zip(*part, strict=True)
+            found.append(Job(tuple(methods_), tuple(seeds_)))
+    return found
+
+
+def _parts(items: Sequence[tuple[Method, int]], most: int) -> Iterator[list[tuple[Method, int]]]:
+    rest = iter(items)
+    while part := list(islice(rest, most)):
+        yield part
+
+
+def by_key(methods: Iterable[Method]) -> Mapping[str, list[Method]]:
+    """The variants of every method."""
+    found: dict[str, list[Method]] = {}
+    for method in methods:
+        found.setdefault(method.key, []).append(method)
+    return found

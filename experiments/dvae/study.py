@@ -1,0 +1,176 @@
+"""The study: settings are tuned if asked for, every method is trained, a report is written."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table as TerminalTable
+from safetensors.torch import save
+
+from experiments.datasets.files import write_atomically
+from experiments.datasets.images import Images, load
+from experiments.dvae.methods import Method, by_key, jobs
+from experiments.dvae.model import DiscreteVAE
+from experiments.dvae.objective import Share
+from experiments.dvae.page import page
+from experiments.dvae.results import OWN, Outcome, best, judge, outcomes, spread
+from experiments.dvae.runner import Runner, Trained
+from experiments.dvae.settings import Settings
+from experiments.processes import barrier, process_group
+from experiments.report import Claim
+from experiments.runs import RunFolder, environment, partial_path, resumable_folder
+
+_IMPORTANCE_SAMPLES = 64
+_IMPORTANCE_BLOCK = 500
+
+
+def run(settings: Settings, output: Path, overwrite: bool) -> None:
+    """Train, then write everything at once; an unfinished run is continued with --resume."""
+    console = Console()
+    start = time.perf_counter()
+    data = load(settings.data, settings.data_dir, settings.download)
+    if settings.binarize:
+        data = data.binarized()
+    with process_group(settings.torch_device) as (rank, world):
+        share = Share(rank, world)
+        share.of(settings.batch)
+        if rank:
+            barrier()
+            runner = Runner(settings, share, partial_path(output), console)
+            _train(settings, data, runner)
+            return
+        with resumable_folder(output, settings.identity(), overwrite, settings.resume) as folder:
+            barrier()
+            runner = Runner(settings, share, folder.path, console)
+            trained, grids = _train(settings, data, runner)
+            results = outcomes(trained)
+            if settings.binarize:
+                _bound(settings, data, trained, results)
+            claims = judge(results)
+            _write(folder, settings, data, trained, results, claims, grids, start)
+    show(console, results, claims)
+    seconds = time.perf_counter() - start
+    console.print(f"{seconds:.0f} s. Written: {output / 'report.html'}", highlight=False)
+
+
+def _train(
+    settings: Settings, data: Images, runner: Runner
+) -> tuple[list[Trained], dict[str, list[Outcome]]]:
+    contest = settings.contest()
+    grids: dict[str, list[Outcome]] = {}
+    if settings.tune:
+        contest, grids = _tuned(settings, data, runner, contest)
+    seeds = range(settings.seed, settings.seed + settings.seeds)
+    planned = jobs(contest, seeds, settings.stack)
+    return runner.train(planned, data, settings.total_epochs, "training"), grids
+
+
+def _tuned(
+    settings: Settings, data: Images, runner: Runner, contest: Sequence[Method]
+) -> tuple[list[Method], dict[str, list[Outcome]]]:
+    """The best of every method's grid by the ELBO of images held out, and where it is another, the
+    best by the loss with the method's own samples."""
+    variants = [variant for method in contest for variant in method.variants()]
+    planned = jobs(variants, [settings.seed], settings.stack)
+    held_out = data.held_out(settings.held_out)
+    tried = outcomes(runner.train(planned, held_out, settings.tune_epochs, "tuning", weights=False))
+    keys = by_key(outcome.method for outcome in tried)
+    grids = {key: [o for o in tried if o.method.key == key] for key in keys}
+    winners = []
+    for found in grids.values():
+        first, second = best(found, lambda o: o.elbo), best(found, lambda o: o.own)
+        winners.append(first)
+        if second != first:
+            winners.append(replace(second, name=second.name + OWN, label=f"{second.label} *"))
+    return winners, grids
+
+
+def _bound(
+    settings: Settings, data: Images, trained: Sequence[Trained], results: Sequence[Outcome]
+) -> None:
+    """The importance-weighted bound of every model."""
+    device = settings.torch_device
+    by_method = {outcome.method: outcome for outcome in results}
+    for done in trained:
+        assert done.vae is not None
+        for i, method in enumerate(done.job.methods):
+            vae = done.vae.member(i).to(device)
+            generator = torch.Generator(device).manual_seed(done.job.seeds[i])
+            with torch.no_grad():
+                bounds = [
+                    vae.importance_bound(block.to(device), _IMPORTANCE_SAMPLES, generator)
+                    for block in data.test.split(_IMPORTANCE_BLOCK)
+                ]
+            by_method[method].importance.append(float(torch.cat(bounds).mean()))
+
+
+def _write(
+    folder: RunFolder,
+    settings: Settings,
+    data: Images,
+    trained: Sequence[Trained],
+    results: Sequence[Outcome],
+    claims: list[Claim],
+    grids: Mapping[str, Sequence[Outcome]],
+    start: float,
+) -> None:
+    shown: dict[int, tuple[str, DiscreteVAE]] = {}
+    for done in trained:
+        assert done.vae is not None
+        for i, (method, seed) in enumerate(zip(done.job.methods, done.job.seeds, strict=True)):
+            vae = done.vae.member(i)
+            content = save(vae.state_dict(), vae.configuration())
+            path = folder.path / "models" / f"{method.key}-{seed}.safetensors"
+            write_atomically(path, content)
+            if method.k not in shown or (method.name == "simple" and i == 0):
+                shown[method.k] = (method.label, vae)
+    seconds = time.perf_counter() - start
+    content_of: dict[str, Any] = {
+        "settings": _plain(settings.identity()),
+        "environment": environment(),
+        "seconds": seconds,
+        "claims": [dataclasses.asdict(claim) for claim in claims],
+        "results": [_plain(dataclasses.asdict(r)) for r in results],
+        "grids": {key: [_plain(dataclasses.asdict(r)) for r in g] for key, g in grids.items()},
+    }
+    report = page(folder, settings, data, results, claims, grids, shown, seconds)
+    folder.text("report.html", report.html())
+    folder.json("results.json", content_of)
+    # They were for going on, and there is nothing to go on with.
+    shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
+
+
+def _plain(value: Any) -> Any:
+    """For JSON: what diverged has no number."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+def show(console: Console, results: Sequence[Outcome], claims: Sequence[Claim]) -> None:
+    """The last losses, and the verdicts."""
+    table = TerminalTable(title="Test loss in nats per image after the last epoch")
+    for heading in ("k", "method", "setting", "−ELBO", "KL", "own samples"):
+        table.add_column(heading, justify="left" if heading in ("method", "setting") else "right")
+    for r in results:
+        table.add_row(
+            str(r.method.k), r.method.label, r.method.setting(), spread(r.elbo),
+            spread(r.curve("divergence")), spread(r.own),
+        )  # fmt: skip
+    console.print(table)
+    for claim in claims:
+        mark = "[green]held    [/]" if claim.held else "[red]not held[/]"
+        console.print(f"{mark}  {claim.said}\n          {claim.found}", highlight=False)

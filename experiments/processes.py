@@ -1,0 +1,32 @@
+"""Several processes, as `torchrun` starts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import distributed
+
+
+@contextmanager
+def process_group(device: torch.device) -> Iterator[tuple[int, int]]:
+    """This process's rank and how many there are: (0, 1) when it was started by itself."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    if world == 1:
+        yield 0, 1
+        return
+    if device.type == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    try:
+        yield distributed.get_rank(), world
+    finally:
+        distributed.destroy_process_group()
+
+
+def barrier() -> None:
+    """Until all are here."""
+    if distributed.is_initialized():
+        distributed.barrier()
