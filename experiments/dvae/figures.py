@@ -15,8 +15,9 @@ from torch import Tensor
 
 import ksubset
 from experiments.datasets.images import Images
+from experiments.dvae.methods import OWN
 from experiments.dvae.model import DiscreteVAE
-from experiments.dvae.results import OWN, Curve, Outcome
+from experiments.dvae.results import Curve, Outcome
 
 _COLOURS = {
     "simple": "#08519c", "simple-4": "#6baed6", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",

@@ -63,76 +63,84 @@ class Method:
         ]
 
 
+# Of a second winner of a grid: by the loss with the method's own samples.
+OWN = "-own"
 _LAMBDA = ("strength", STRENGTHS)
-# Not part of what the default compares.
-_MORE = (
-    "k10-imle-softmax-kl", "k10-softsub-hard", "k10-reinmax", "k10-simple-4", "k1-score",
-    "k1-muprop", "k1-simple-4",
-)  # fmt: skip
-# Settings are the winners of the grids on MNIST by validation ELBO (docs/dvae.md).
+_SOG = (("noise", "sum_of_gamma"),)
+_LEAVE_ONE_OUT = (("baseline", "leave_one_out"),)
+# Settings are the winners of the grids on MNIST (docs/dvae.md).
 METHODS: tuple[Method, ...] = (
-    Method("simple", "SIMPLE", 10, "simple"),
+    Method("simple", "SIMPLE", 10, "simple", rate=5e-4),
     Method(
-        "imle-sog", "I-MLE, sum of gamma", 10, "imle", (("noise", "sum_of_gamma"),),
+        "imle-sog", "I-MLE, sum of gamma", 10, "imle", _SOG,
         (("strength", 10.0), ("temperature", 10.0)),
         (_LAMBDA, ("temperature", NOISE_TEMPERATURES)),
     ),
     Method(
-        "imle-gumbel", "I-MLE, Gumbel", 10, "imle", (("noise", "gumbel"),), (("strength", 10.0),),
-        (_LAMBDA,),
+        "imle-sog" + OWN, "I-MLE, sum of gamma *", 10, "imle", _SOG,
+        (("strength", 1.0), ("temperature", 0.1)), rate=5e-4,
     ),
     Method(
-        "imle-softmax-kl", "I-MLE, sum of gamma, softmax KL", 10, "imle",
-        (("noise", "sum_of_gamma"),), (("strength", 10.0), ("temperature", 10.0)),
-        (_LAMBDA, ("temperature", NOISE_TEMPERATURES)), divergence="softmax",
+        "imle-gumbel", "I-MLE, Gumbel", 10, "imle", (("noise", "gumbel"),), (("strength", 10.0),),
+        (_LAMBDA,), rate=5e-4,
+    ),
+    Method(
+        "imle-softmax-kl", "I-MLE, sum of gamma, softmax KL", 10, "imle", _SOG,
+        (("strength", 1000.0), ("temperature", 10.0)),
+        (_LAMBDA, ("temperature", NOISE_TEMPERATURES)), rate=5e-4, divergence="softmax",
     ),
     Method(
         "softsub", "SoftSub", 10, "softsub", (), (("temperature", 0.5),),
         (("temperature", TEMPERATURES),),
     ),
     Method(
-        "softsub-hard", "SoftSub, straight through", 10, "softsub", (("hard", True),),
-        (("temperature", 0.5),), (("temperature", TEMPERATURES),),
+        "softsub" + OWN, "SoftSub *", 10, "softsub", (), (("temperature", 1.0),), rate=5e-4,
     ),
     Method(
-        "score", "score function, leave-one-out", 10, "score", (("baseline", "leave_one_out"),),
-        samples=4,
+        "softsub-hard", "SoftSub, straight through", 10, "softsub", (("hard", True),),
+        (("temperature", 0.5),), (("temperature", TEMPERATURES),), rate=5e-4,
     ),
-    Method("muprop", "MuProp at the marginals", 10, "muprop"),
+    Method("score", "score function, leave-one-out", 10, "score", _LEAVE_ONE_OUT, samples=4),
+    Method("muprop", "MuProp at the marginals", 10, "muprop", rate=5e-4),
     Method("reinmax", "ReinMax for k-subsets", 10, "reinmax"),
-    Method("simple-4", "SIMPLE, 4 samples", 10, "simple", samples=4),
+    Method("simple-4", "SIMPLE, 4 samples", 10, "simple", samples=4, rate=5e-4),
     Method("simple", "SIMPLE", 1, "simple"),
     Method(
         "st-gumbel", "ST Gumbel-softmax", 1, "st_gumbel", (), (("temperature", 1.0),),
         (("temperature", TEMPERATURES),),
     ),
     Method("reinmax", "ReinMax", 1, "reinmax"),
-    Method(
-        "score", "score function, leave-one-out", 1, "score", (("baseline", "leave_one_out"),),
-        samples=4,
-    ),
-    Method("muprop", "MuProp at the marginals", 1, "muprop"),
+    Method("score", "score function, leave-one-out", 1, "score", _LEAVE_ONE_OUT, samples=4),
+    Method("muprop", "MuProp at the marginals", 1, "muprop", rate=5e-4),
     Method("simple-4", "SIMPLE, 4 samples", 1, "simple", samples=4),
+)  # fmt: skip
+_MAIN = (
+    "k10-simple", "k10-imle-sog", "k10-imle-gumbel", "k10-softsub", "k10-score", "k10-muprop",
+    "k1-simple", "k1-st-gumbel", "k1-reinmax",
 )  # fmt: skip
 
 
-def chosen(k: Iterable[int], names: str) -> list[Method]:
-    """Those of the k asked for: "all", "main" for the usual ones, or by names with commas."""
+def chosen(k: Iterable[int], words: str) -> list[Method]:
+    """Those of the k asked for.
+
+    Args:
+        words: separated by commas: "all", "main" for the usual ones, a name, or a key (k10-simple).
+    """
     sizes = tuple(k)
     known = {method.k for method in METHODS}
     for size in sizes:
         if size not in known:
             raise ValueError(f"k must be among {', '.join(map(str, sorted(known)))}, got {size}")
-    taken = [m for m in METHODS if m.k in sizes]
-    if names == "all":
-        return taken
-    if names == "main":
-        return [m for m in taken if m.key not in _MORE]
-    for name in names.split(","):
-        if name not in {m.name for m in taken}:
-            listed = ", ".join(sorted({m.name for m in taken}))
-            raise ValueError(f"methods must be among {listed}, got {name!r}")
-    return [m for m in taken if m.name in names.split(",")]
+    candidates = [m for m in METHODS if m.k in sizes]
+    taken: set[str] = set()
+    for word in words.split(","):
+        groups = {"all": {m.key for m in candidates}, "main": set(_MAIN)}
+        found = groups.get(word, {m.key for m in candidates if word in (m.name, m.key)})
+        if not found:
+            listed = ", ".join(dict.fromkeys(m.name for m in candidates))
+            raise ValueError(f"methods must be among all, main, {listed}, got {word!r}")
+        taken |= found
+    return [m for m in candidates if m.key in taken]
 
 
 @dataclass(frozen=True)

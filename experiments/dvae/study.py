@@ -18,11 +18,11 @@ from safetensors.torch import save
 
 from experiments.datasets.files import write_atomically
 from experiments.datasets.images import Images, load
-from experiments.dvae.methods import Method, by_key, jobs
+from experiments.dvae.methods import OWN, Method, by_key, jobs
 from experiments.dvae.model import DiscreteVAE
 from experiments.dvae.objective import Share
 from experiments.dvae.page import page
-from experiments.dvae.results import OWN, Outcome, best, judge, outcomes, spread
+from experiments.dvae.results import Outcome, best, judge, outcomes, spread
 from experiments.dvae.runner import Runner, Trained
 from experiments.dvae.settings import Settings
 from experiments.processes import barrier, process_group
@@ -79,7 +79,8 @@ def _tuned(
 ) -> tuple[list[Method], dict[str, list[Outcome]]]:
     """The best of every method's grid by the ELBO of images held out, and where it is another, the
     best by the loss with the method's own samples."""
-    variants = [variant for method in contest for variant in method.variants()]
+    tunable = [method for method in contest if not method.name.endswith(OWN)]
+    variants = [variant for method in tunable for variant in method.variants()]
     planned = jobs(variants, [settings.seed], settings.stack)
     held_out = data.held_out(settings.held_out)
     tried = outcomes(runner.train(planned, held_out, settings.tune_epochs, "tuning", weights=False))

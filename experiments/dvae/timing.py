@@ -20,7 +20,7 @@ from rich.table import Table
 from torch import Tensor
 
 from experiments.datasets.images import load
-from experiments.dvae.methods import METHODS, jobs
+from experiments.dvae.methods import METHODS, chosen, jobs
 from experiments.dvae.training import Recipe, Training
 from ksubset.estimators.base import Pathwise
 
@@ -58,6 +58,7 @@ def main(
     data: Annotated[str, typer.Option(help="digits or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="The folder of MNIST's files.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    methods: Annotated[str, typer.Option(help="As for the study.")] = "all",
     models: Annotated[int, typer.Option(help="In a stack.", min=1)] = 1,
     repeats: Annotated[int, typer.Option(help="Of so many steps each.", min=1)] = 15,
 ) -> None:
@@ -70,7 +71,7 @@ def main(
         simple = next(m for m in METHODS if m.k == k and m.name == "simple")
         job = jobs([replace(simple, name="plain")], range(models), models)[0]
         contest[k, "ST Gumbel top-k, as written"] = _Plain(job, images, recipe)
-        for method in (m for m in METHODS if m.k == k):
+        for method in (m for m in chosen([10, 1], methods) if m.k == k):
             job = jobs([method], range(models), models)[0]
             contest[k, method.label] = Training(job, images, recipe)
     times: dict[tuple[int, str], list[float]] = {key: [] for key in contest}
