@@ -19,6 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.datasets.files import write_atomically
@@ -46,6 +47,7 @@ class RunFolder:
         """As PNG and as SVG, which is returned."""
         figure.savefig(self.path / f"{name}.png", dpi=150)
         figure.savefig(self.path / f"{name}.svg", metadata={"Date": None})
+        plt.close(figure)
         svg = (self.path / f"{name}.svg").read_text(encoding="utf-8")
         return svg[svg.index("<svg") :]
 

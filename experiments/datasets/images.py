@@ -49,7 +49,7 @@ class Images:
         """Elsewhere, once for all who use it."""
         return replace(self, train=self.train.to(device, dtype), test=self.test.to(device, dtype))
 
-    def binarized(self, seed: int = 0) -> Images:
+    def binarized(self, seed: int = 20_230_501) -> Images:
         """Every pixel 1 with its grey level's probability, drawn once and for all."""
         generator = torch.Generator().manual_seed(seed)
         return replace(
@@ -86,10 +86,10 @@ def _digits() -> Images:
     return Images("digits", rows[:_DIGITS_FOR_TRAINING], rows[_DIGITS_FOR_TRAINING:], side, side)
 
 
-def _mnist(folder: Path, download: bool, source: str = _SOURCE) -> Images:
+def _mnist(folder: Path, download: bool) -> Images:
     if download:
         for file in _MNIST.values():
-            file.download(folder, source)
+            file.download(folder, _SOURCE)
     train, test = (_idx(file.read(folder), file.name) for file in _MNIST.values())
     height, width = train.shape[1:]
     rows = [torch.from_numpy(x.reshape(len(x), -1).astype(np.float32) / 255) for x in (train, test)]

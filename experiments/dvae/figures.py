@@ -55,6 +55,8 @@ def curves(
             # The first epochs would flatten everything else.
             highest = max(highest, np.nanmax(mean[len(mean) // 20 :]))
         if np.isfinite(highest) and highest > lowest:
+            # What fails altogether is not to hide how the others differ.
+            highest = min(highest, 1.4 * lowest)
             margin = 0.05 * (highest - lowest)
             panel.set_ylim(lowest - margin, highest + margin)
         panel.set_title(f"{k} of 20", fontsize=10.5)
@@ -77,7 +79,7 @@ def _tiles(rows: Sequence[tuple[str, Tensor]], data: Images, title: str) -> Figu
     for line, (label, images) in zip(panels, rows, strict=True):
         for panel, image in zip(line, images, strict=False):
             panel.imshow(
-                image.reshape(data.height, data.width), cmap="gray_r", vmin=0, vmax=1,
+                image.reshape(data.height, data.width).numpy(), cmap="gray_r", vmin=0, vmax=1,
                 interpolation="nearest",
             )  # fmt: skip
         for panel in line:

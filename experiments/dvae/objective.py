@@ -56,8 +56,8 @@ class Objective(nn.Module):
         self.samples, self.divergence, self.share = samples, divergence, share or Share()
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
-        """The loss of this process's images (stack, images, pixels), whose mean over processes is
-        that of the batch, and (2, stack) reconstruction and divergence added over its images."""
+        """The loss of this process's images (stack, images, pixels), to be added over processes,
+        and (2, stack) reconstruction and divergence added over its images."""
         vae, count = self.vae, x.shape[1] * self.share.world
         logits = vae.logits(x)
         here = self.share.of(count)
@@ -76,7 +76,7 @@ class Objective(nn.Module):
         divergence = vae.divergence(logits) if exact else softmax_divergence(logits)
         # MuProp looks at the marginals first: the last losses are those of samples.
         parts = torch.stack([seen[-1].mean(0).sum(-1), divergence.detach().sum(-1)])
-        return (reconstruction + divergence.sum()) / x.shape[1], parts
+        return (reconstruction + divergence.sum()) / count, parts
 
     def _among_all(self, values: Tensor, count: int, dim: int) -> Tensor:
         """In the place of this process's examples among those of all processes, zeros elsewhere:

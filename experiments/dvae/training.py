@@ -136,6 +136,12 @@ class Training:
         with self._context():
             loss, parts = self.loss(x, self.generator)
         loss.backward()
+        if self.recipe.share.world > 1:
+            # A mean over processes where a sum is wanted. Not scaled in the loss: what estimators
+            # such as I-MLE make of a gradient is not linear in it.
+            for parameter in self.vae.parameters():
+                assert parameter.grad is not None
+                parameter.grad *= self.recipe.share.world
         self.optimizer.step()
         self.totals += parts
         self.position += 1

@@ -1,0 +1,310 @@
+"""The VAE: its bounds against enumeration, and training that survives whatever happens to it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from experiments.datasets.images import Images, load
+from experiments.dvae import DiscreteVAE, study
+from experiments.dvae.__main__ import app
+from experiments.dvae.methods import METHODS, Job, Method, chosen, jobs
+from experiments.dvae.model import reconstruction_loss
+from experiments.dvae.objective import Objective, Share, softmax_divergence
+from experiments.dvae.results import Outcome, best, judge
+from experiments.dvae.training import Recipe, Training, train
+from ksubset import oracle
+
+ROOT = Path(__file__).parents[2]
+TINY = ["--k", "10", "--methods", "simple", "--epochs", "4", "--seeds", "1"]
+
+
+def invoke(*options: str) -> Any:
+    return CliRunner().invoke(app, list(options))
+
+
+def results(folder: Path) -> Any:
+    return json.loads((folder / "results.json").read_text())["results"]
+
+
+def small_vae(k: int = 2) -> DiscreteVAE:
+    vae = DiscreteVAE(pixels=6, k=k, groups=2, items=4, hidden=(8,))
+    with torch.no_grad():
+        # Codes that matter, and a posterior wide enough for importance weights to behave.
+        for parameter in vae.decoder.parameters():
+            parameter.mul_(2.5)
+    return vae.double()
+
+
+def test_bounds_against_enumeration() -> None:
+    vae, x = small_vae(), torch.rand(5, 6).round().double()
+    subsets = torch.stack(
+        [torch.tensor(z) for z in itertools.product((0.0, 1.0), repeat=4) if sum(z) == 2]
+    ).double()
+    codes = torch.stack([torch.stack(pair) for pair in itertools.product(subsets, repeat=2)])
+    with torch.no_grad():
+        pixels = vae.decode(codes)[:, None].expand(-1, len(x), -1)
+        likelihood = -reconstruction_loss(pixels, x)
+        exact = likelihood.logsumexp(0) - math.log(len(codes))
+        law = vae.encode(x)
+        posterior = law.log_prob(codes[:, None]).sum(-1)
+        divergence = (posterior.exp() * (posterior + math.log(len(codes)))).sum(0)
+        elbo = (posterior.exp() * likelihood).sum(0) - divergence
+        torch.testing.assert_close(vae.divergence(law.logits), divergence)
+        torch.testing.assert_close(vae.elbo(x, 40_000), elbo, atol=0.05, rtol=0)
+        bound = vae.importance_bound(x, 40_000)
+        torch.testing.assert_close(bound, exact, atol=0.02, rtol=0)
+        few = torch.stack([vae.importance_bound(x, 4) for _ in range(2000)]).mean(0)
+        assert (elbo < few).all()
+        assert (few < exact).all()
+        drawn = vae.sample(50_000)
+        torch.testing.assert_close(
+            drawn.mean(0), vae.decode(codes).sigmoid().mean(0), atol=0.01, rtol=0
+        )
+
+
+def test_softmax_divergence_is_exact_for_one_item_only() -> None:
+    logits = torch.randn(3, 2, 5, dtype=torch.float64)
+    for k, same in ((1, True), (2, False)):
+        entropy = torch.stack([oracle.entropy(row, k) for row in logits.reshape(-1, 5)])
+        exact = (math.log(math.comb(5, k)) - entropy).reshape(3, 2).sum(-1)
+        assert torch.allclose(softmax_divergence(logits), exact) is same
+
+
+def test_a_stack_is_its_members() -> None:
+    stack = DiscreteVAE(pixels=6, k=2, groups=2, items=4, hidden=(8,), stack=3)
+    x, z = torch.rand(3, 5, 6), torch.rand(7, 3, 5, 2, 4)
+    logits, pixels = stack.logits(x), stack.decode(z)
+    for i in range(3):
+        alone = stack.member(i)
+        torch.testing.assert_close(alone.logits(x[i]), logits[i])
+        torch.testing.assert_close(alone.decode(z[:, i]), pixels[:, i])
+    assert not torch.equal(stack.member(0).logits(x[0]), stack.member(1).logits(x[0]))
+    assert stack.sample(4).shape == (3, 4, 6)
+    with pytest.raises(ValueError, match="member must be one of a stack of 3, got 3"):
+        stack.member(3)
+    with pytest.raises(ValueError, match="k must be between 1 and items - 1 = 3, got 4"):
+        DiscreteVAE(items=4, k=4)
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: m.key)
+def test_a_share_of_a_batch_has_the_noise_of_the_whole(method: Method) -> None:
+    vae = DiscreteVAE(pixels=6, k=method.k, hidden=(8,), stack=2).double()
+    x = torch.rand(2, 6, 6).double()
+    estimator = Job((method, method), (0, 1)).estimator().double()
+
+    def gradients(share: Share) -> tuple[list[torch.Tensor], torch.Tensor]:
+        vae.zero_grad()
+        objective = Objective(vae, estimator, method.samples, method.divergence, share)
+        generator = torch.Generator().manual_seed(5)
+        loss, parts = objective(x[:, share.of(6)], generator)
+        loss.backward()
+        return [p.grad.clone() for p in vae.parameters() if p.grad is not None], parts
+
+    whole, parts = gradients(Share())
+    shared = [gradients(Share(rank, 2)) for rank in range(2)]
+    for value, *both in zip(whole, *(found for found, _ in shared), strict=True):
+        torch.testing.assert_close(value, both[0] + both[1])
+    torch.testing.assert_close(parts, shared[0][1] + shared[1][1])
+    with pytest.raises(ValueError, match="a batch of 7 cannot be shared by 2 processes"):
+        Share(0, 2).of(7)
+
+
+def test_grids_and_stacks() -> None:
+    found = {m.key: len(m.variants()) for m in METHODS}
+    assert found["k10-imle-sog"] == 2 * 7 * 4
+    assert found["k10-simple"] == 2
+    planned = jobs([v for m in METHODS for v in m.variants()], [0], 10)
+    assert max(map(len, planned)) == 10
+    assert sum(map(len, planned)) == sum(found.values())
+    assert len({job.name for job in planned}) == len(planned)
+    strengths = planned[[len(j) for j in planned].index(10)].estimator().strength
+    assert isinstance(strengths, torch.Tensor)
+    assert strengths.shape == (10, 1, 1, 1)
+    assert [m.key for m in chosen([1], "main")] == ["k1-simple", "k1-st-gumbel", "k1-reinmax"]
+    for words, message in (("simpel", "methods must be among all, main, simple"), ("", "got ''")):
+        with pytest.raises(ValueError, match=message):
+            chosen([10], words)
+
+
+def outcome(name: str, k: int, *last: float) -> Outcome:
+    parts = {
+        "reconstruction": [[x] for x in last], "divergence": [[0.0] for _ in last],
+        "own reconstruction": [[x - 1] for x in last],
+    }  # fmt: skip
+    return Outcome(Method(name, name, k, "simple"), list(range(len(last))), parts)
+
+
+def test_verdicts() -> None:
+    ours, worse = outcome("simple", 10, 100, 101, 99), outcome("imle-sog", 10, 110, 111, 112)
+    near = outcome("imle-gumbel", 10, 100, 101, 103)
+    assert [c.held for c in judge([ours, worse])] == [True, True]
+    assert [c.held for c in judge([ours, worse, near])] == [False, False]
+    assert [c.held for c in judge([worse, outcome("simple", 10, 90)])] == [False, False]
+    assert not judge([ours, outcome("st-gumbel", 1, 1, 2, 3)])
+    diverged = outcome("a", 10, math.nan)
+    assert best([diverged, ours], lambda o: o.elbo) == ours.method
+    with pytest.raises(ValueError, match="every setting of a diverged"):
+        best([diverged], lambda o: o.elbo)
+
+
+def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
+    output = tmp_path / "run"
+    options = ["--k", "10,1", "--methods", "simple,softsub", "--epochs", "2", "--seeds", "2"]
+    options += ["--tune", "--tune-epochs", "1", "--binarize", "--stack", "3", "--tensorboard"]
+    result = invoke(*options, "--output", str(output))
+    assert result.exit_code == 0, result.output
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    content = json.loads((output / "results.json").read_text())
+    assert {key: len(g) for key, g in content["grids"].items()} == {
+        "k10-simple": 2, "k10-softsub": 8, "k1-simple": 2,
+    }  # fmt: skip
+    for found in content["results"]:
+        assert all(len(seed) == 2 for curve in found["losses"].values() for seed in curve)
+        elbo = sum(found["losses"][name][0][-1] for name in ("reconstruction", "divergence"))
+        assert -found["importance"][0] < elbo + 0.5
+    page = (output / "report.html").read_text()
+    assert page.count("<svg") == 8
+    assert not any(mark in page for mark in ('src="http', 'href="http', "@import", "url(http"))
+    assert list((output / "tensorboard" / "training").rglob("events*"))
+    vae = DiscreteVAE.load(output / "models" / "k10-simple-1.safetensors")
+    x = load("digits").binarized().test
+    recorded = content["results"][0]["losses"]["divergence"][1][-1]
+    with torch.no_grad():
+        divergence = float(vae.divergence(vae.logits(x)).mean())
+    assert divergence == pytest.approx(recorded, rel=1e-4)
+    with pytest.raises(ValueError, match=r"is a folder; of weights files it holds: .*k10-simple"):
+        DiscreteVAE.load(output)
+    broken = tmp_path / "broken.safetensors"
+    whole = (output / "models" / "k10-simple-1.safetensors").read_bytes()
+    broken.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="not a complete safetensors file"):
+        DiscreteVAE.load(broken)
+
+    again = invoke(*options, "--output", str(output))
+    assert again.exit_code == 2
+    assert "holds a run already" in again.output
+
+
+def test_killed_and_resumed(tmp_path: Path) -> None:
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    assert invoke(*TINY, "--output", str(whole)).exit_code == 0
+    command = [sys.executable, "-m", "experiments.dvae", *TINY, "--checkpoint-every", "1"]
+    process = subprocess.Popen(
+        [*command, "--output", str(broken)], cwd=ROOT, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    partial = tmp_path / "broken.partial"
+    deadline = time.monotonic() + 120
+    while not list(partial.rglob("checkpoints/training/k10-simple-*")):
+        assert process.poll() is None, "finished before it could be killed"
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not broken.exists()
+
+    refused = invoke(*TINY, "--output", str(broken))
+    assert refused.exit_code == 2
+    assert "is an unfinished run: --resume continues it" in " ".join(refused.output.split())
+    other = invoke(*TINY, "--seed", "1", "--resume", "--output", str(broken))
+    assert other.exit_code == 2
+    assert "was begun with seed = 0, not 1" in " ".join(other.output.split())
+    (checkpoint,) = partial.rglob("k10-simple-*")
+    content = checkpoint.read_bytes()
+    checkpoint.write_bytes(content[:-100])
+    damaged = invoke(*TINY, "--resume", "--output", str(broken))
+    assert damaged.exit_code == 2
+    assert "is not a complete safetensors file" in " ".join(damaged.output.split())
+    checkpoint.write_bytes(content)
+
+    # Not from the beginning.
+    epochs = []
+    on_epoch = study.Runner._train
+
+    def counted(self: Any, trainings: Any, *rest: Any) -> None:
+        epochs.extend(t.progress.epochs for t in trainings)
+        on_epoch(self, trainings, *rest)
+
+    study.Runner._train = counted  # type: ignore[method-assign]
+    try:
+        resumed = invoke(*TINY, "--resume", "--output", str(broken))
+    finally:
+        study.Runner._train = on_epoch  # type: ignore[method-assign]
+    assert resumed.exit_code == 0, resumed.output
+    assert epochs == [] or epochs[0] >= 1
+    assert results(broken) == results(whole)
+    for name in ("k10-simple-0.safetensors",):
+        mine, theirs = (
+            DiscreteVAE.load(folder / "models" / name).state_dict() for folder in (broken, whole)
+        )
+        assert all(torch.equal(mine[key], theirs[key]) for key in mine)
+
+
+def test_two_processes_are_one(tmp_path: Path) -> None:
+    options = ["--k", "10", "--methods", "simple,imle-gumbel,score", "--epochs", "2"]
+    options += ["--seeds", "2", "--precision", "float64"]
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert invoke(*options, "--output", str(one)).exit_code == 0
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", "29571", "-m", "experiments.dvae", *options]
+    done = subprocess.run(
+        [*command, "--output", str(two)], cwd=ROOT, capture_output=True, text=True,
+        timeout=240, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    for mine, theirs in zip(results(one), results(two), strict=True):
+        assert mine["method"] == theirs["method"]
+        for name, curves in mine["losses"].items():
+            for a, b in zip(curves, theirs["losses"][name], strict=True):
+                assert b == pytest.approx(a, rel=1e-9), name
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--data", "cifar"], "data must be one of digits, mnist, got 'cifar'"),
+        (["--k", "ten"], "k must be integers separated by commas, got 'ten'"),
+        (["--k", "3"], "k must be among 1, 10, got 3"),
+        (["--methods", "simpel"], "methods must be among all, main, simple"),
+        (["--precision", "int8"], "precision must be one of"),
+        (["--batch", "2000", *TINY], "batch 2000 is more than the 1500 images"),
+        (["--data", "mnist", "--data-dir", "nowhere"], "does not exist"),
+    ],
+)
+def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:
+    result = invoke(*options, "--output", str(tmp_path / "run"))
+    assert result.exit_code in (1, 2)
+    assert message in " ".join(result.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+def test_captured_together_and_alone_on_cuda() -> None:
+    device = torch.device("cuda")
+    data = Images("x", torch.rand(500, 36), torch.rand(200, 36), 6, 6).to(device, torch.float32)
+    recipe = Recipe(epochs=2, device=device)
+    planned = [jobs([method], [0, 1], 2)[0] for method in METHODS]
+    together = [Training(job, data, recipe) for job in planned]
+    train(together)
+    for job, found in zip(planned, together, strict=True):
+        alone, eager = (
+            Training(job, data, recipe),
+            Training(job, data, replace(recipe, graph=False)),
+        )
+        train([alone])
+        train([eager])
+        assert found.progress.history == alone.progress.history == eager.progress.history
