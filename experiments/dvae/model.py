@@ -127,7 +127,7 @@ class DiscreteVAE(nn.Module):
         """Images (count, pixels) drawn from the prior: probabilities of pixels."""
         logits = torch.zeros(
             *(() if self.stack is None else (self.stack,)), count, self.groups, self.items,
-            device=self.device,
+            device=self.device, dtype=next(self.parameters()).dtype,
         )  # fmt: skip
         return self.decode(ksubset.sample(logits, self.k, generator=generator)).sigmoid()
 
