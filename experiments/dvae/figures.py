@@ -22,7 +22,8 @@ from experiments.dvae.results import Curve, Outcome
 _COLOURS = {
     "simple": "#08519c", "simple-4": "#6baed6", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",
     "imle-softmax-kl": "#a63603", "softsub": "#756bb1", "softsub-hard": "#bcbddc",
-    "score": "#969696", "muprop": "#31a354", "reinmax": "#c51b8a", "st-gumbel": "#d94801",
+    "score": "#969696", "muprop": "#31a354", "reinmax": "#c51b8a", "reinmax-4": "#fa9fb5",
+    "st-gumbel": "#d94801",
 }  # fmt: skip
 plt.rcParams["svg.hashsalt"] = "ksubset"
 plt.rcParams["svg.fonttype"] = "none"

@@ -23,6 +23,8 @@ from experiments.dvae.model import DiscreteVAE, reconstruction_loss
 from ksubset.estimators import Estimator, create
 
 _ROWS = 2048  # codes decoded at once
+# As in training, where losses are averaged over so many: I-MLE is not linear in the gradient.
+_BATCH = 100
 
 
 def _gradients(
@@ -40,7 +42,7 @@ def _gradients(
         count = min(some, draws - start)
         leaf = logits.expand(count, *logits.shape).clone().requires_grad_()
         estimator.surrogate(
-            lambda z: reconstruction_loss(vae.decode(z), x), leaf, vae.k, samples,
+            lambda z: reconstruction_loss(vae.decode(z), x) / _BATCH, leaf, vae.k, samples,
             generator=generator, vectorized=True,
         ).backward()  # fmt: skip
         assert leaf.grad is not None

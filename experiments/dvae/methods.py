@@ -103,6 +103,7 @@ METHODS: tuple[Method, ...] = (
     Method("score", "score function, leave-one-out", 10, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 10, "muprop", rate=5e-4),
     Method("reinmax", "ReinMax for k-subsets", 10, "reinmax"),
+    Method("reinmax-4", "ReinMax for k-subsets, 4 samples", 10, "reinmax", samples=4),
     Method("simple-4", "SIMPLE, 4 samples", 10, "simple", samples=4, rate=5e-4),
     Method("simple", "SIMPLE", 1, "simple"),
     Method(
@@ -112,6 +113,7 @@ METHODS: tuple[Method, ...] = (
     Method("reinmax", "ReinMax", 1, "reinmax"),
     Method("score", "score function, leave-one-out", 1, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 1, "muprop", rate=5e-4),
+    Method("reinmax-4", "ReinMax, 4 samples", 1, "reinmax", samples=4),
     Method("simple-4", "SIMPLE, 4 samples", 1, "simple", samples=4),
 )  # fmt: skip
 _MAIN = (

@@ -82,6 +82,7 @@ def page(
         shown: for every k a model whose pictures are shown, with its name.
     """
     name = {"mnist": "MNIST", "digits": "small digits"}[data.name]
+    seeds = len(settings.all_seeds)
     kind = "binarised" if settings.binarize else "grey levels"
     found = Page(
         title=f"Discrete k-subset VAE: {name}",
@@ -89,7 +90,7 @@ def page(
             "The discrete variational auto-encoder of section 5.2 of “SIMPLE: A Gradient Estimator "
             f"for k-Subset Sampling” (ICLR 2023) on {name} ({kind}): {len(data.train):,} images to "
             f"learn from, {len(data.test):,} to test, {settings.total_epochs} epochs, "
-            f"{settings.seeds} seed{'s' if settings.seeds > 1 else ''}. A code is 20 groups, each "
+            f"{seeds} seed{'s' if seeds > 1 else ''}. A code is 20 groups, each "
             f"a k-subset of 20 items. {sum(len(r.seeds) for r in results)} models were trained"
             + (
                 f", and {sum(map(len, grids.values()))} on grids for {settings.tune_epochs} epochs "

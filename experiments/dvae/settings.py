@@ -11,7 +11,8 @@ from experiments.command import option
 from experiments.dvae.methods import Method, chosen
 from experiments.dvae.training import PRECISIONS
 
-_EPOCHS = {"digits": 60, "mnist": 100}
+_EPOCHS = {"digits": 40, "mnist": 100}
+_SEEDS = {"digits": 2, "mnist": 3}
 # A tenth of MNIST's or more, to choose settings by.
 _HELD_OUT = {"digits": 300, "mnist": 10_000}
 _TOGETHER = {"cpu": 1, "cuda": 8}
@@ -27,9 +28,9 @@ class Settings:
     binarize: bool = option(False, "Black and white, a proper likelihood; adds the IWAE bound.")
     k: str = option("10,1", "Items chosen of the 20 of a group: 10, 1 or both.")
     methods: str = option("main", "main, all, or names separated by commas.")
-    epochs: int | None = option(None, "100 for MNIST, 60 for digits.", min=1)
+    epochs: int | None = option(None, "100 for MNIST, 40 for digits.", min=1)
     batch: int = option(100, "Images of a step.", min=1)
-    seeds: int = option(3, "Models of every method.", min=1)
+    seeds: int | None = option(None, "Models of every method: 3 for MNIST, 2 for digits.", min=1)
     seed: int = option(0, "The first of them.", min=0)
     tune: bool = option(False, "First look for the best settings on the paper's grids.")
     tune_epochs: int = option(20, "For every point of the grids.", min=1)
@@ -68,6 +69,11 @@ class Settings:
         return self.epochs or _EPOCHS[self.data]
 
     @property
+    def all_seeds(self) -> range:
+        """One for every model of a method."""
+        return range(self.seed, self.seed + (self.seeds or _SEEDS[self.data]))
+
+    @property
     def held_out(self) -> int:
         """Training images to choose settings by."""
         return _HELD_OUT[self.data]
@@ -87,4 +93,9 @@ class Settings:
         """What decides the numbers: a run is continued only with the same."""
         free = ("resume", "tensorboard", "checkpoint_every", "data_dir", "download", "together")
         found = {name: value for name, value in vars(self).items() if name not in free}
-        return {**found, "device": self.torch_device.type, "epochs": self.total_epochs}
+        return {
+            **found,
+            "device": self.torch_device.type,
+            "epochs": self.total_epochs,
+            "seeds": len(self.all_seeds),
+        }

@@ -69,8 +69,7 @@ def _train(
     grids: dict[str, list[Outcome]] = {}
     if settings.tune:
         contest, grids = _tuned(settings, data, runner, contest)
-    seeds = range(settings.seed, settings.seed + settings.seeds)
-    planned = jobs(contest, seeds, settings.stack)
+    planned = jobs(contest, settings.all_seeds, settings.stack)
     return runner.train(planned, data, settings.total_epochs, "training"), grids
 
 
