@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -18,6 +19,23 @@ def option(default: Any, description: str, **constraints: Any) -> Any:
     )
 
 
+@contextmanager
+def one_line_errors(interrupted: str = "nothing was written") -> Iterator[None]:
+    """A mistake of the user's is a line, not a traceback; bad values exit with code 2, as wrong
+    options do."""
+    try:
+        yield
+    except ValueError as error:
+        typer.secho(f"Error: {error}", err=True, fg="red")
+        raise typer.Exit(2) from None
+    except OSError as error:
+        typer.secho(f"Error: {error}", err=True, fg="red")
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        typer.secho(f"Interrupted: {interrupted}.", err=True, fg="yellow")
+        raise typer.Exit(130) from None
+
+
 def command(
     settings: type,
     run: Callable[[Any, Path, bool], None],
@@ -25,22 +43,13 @@ def command(
     description: str,
     interrupted: str = "nothing was written",
 ) -> typer.Typer:
-    """An application with one command. Bad values exit with code 2, as wrong options do."""
+    """An application with one command."""
     app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
     def main(**given: Any) -> None:
         folder, overwrite = given.pop("output"), given.pop("overwrite")
-        try:
+        with one_line_errors(interrupted):
             run(settings(**given), folder, overwrite)
-        except ValueError as error:
-            typer.secho(f"Error: {error}", err=True, fg="red")
-            raise typer.Exit(2) from None
-        except OSError as error:
-            typer.secho(f"Error: {error}", err=True, fg="red")
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            typer.secho(f"Interrupted: {interrupted}.", err=True, fg="yellow")
-            raise typer.Exit(130) from None
 
     hints = get_type_hints(settings)
     parameters = [

@@ -54,7 +54,7 @@ class RunFolder:
 
 def check(path: Path, overwrite: bool) -> None:
     """Raise unless a run may end up there."""
-    if path.exists() and not path.is_dir():
+    if os.path.lexists(path) and not path.is_dir():
         raise ValueError(f"output {path} is not a folder")
     if path.is_dir() and any(path.iterdir()):
         if not (path / _MARK).exists():
@@ -100,26 +100,54 @@ def resumable_folder(
     partial = partial_path(path)
     partial.mkdir(parents=True, exist_ok=True)
     with _locked(partial):
-        if any(partial.iterdir()):
-            if not (partial / _IDENTITY).exists():
-                raise ValueError(f"{partial} holds something that is not a run: it is left alone")
-            if resume:
-                _check_identity(partial, identity)
-            elif overwrite:
-                shutil.rmtree(partial)
-                partial.mkdir()
-            else:
-                raise ValueError(
-                    f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
-                )
+        _prepare(partial, identity, overwrite, resume)
         folder = RunFolder(partial)
         folder.json(_IDENTITY, identity)
-        yield folder
+        try:
+            yield folder
+        except BaseException:
+            if not _work_in(partial):  # there is nothing to go on with
+                shutil.rmtree(partial)
+            raise
         _take_place(partial, path)
 
 
+def _work_in(partial: Path) -> list[Path]:
+    """What a run has left but for its settings."""
+    return [path for path in partial.iterdir() if path.name != _IDENTITY]
+
+
+def _prepare(partial: Path, identity: Mapping[str, Any], overwrite: bool, resume: bool) -> None:
+    """Raise unless the run may go on there, and make room for it."""
+    # What was being written when a process was killed.
+    for path in partial.rglob(".*"):
+        if path.is_file():
+            path.unlink()
+    work = _work_in(partial)
+    if not work:
+        return
+    if not (partial / _IDENTITY).is_file():
+        raise ValueError(f"{partial} holds something that is not a run: it is left alone")
+    if resume:
+        _check_identity(partial, identity)
+    elif overwrite:
+        # Not the folder itself: it is what is locked.
+        for path in work:
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    else:
+        raise ValueError(
+            f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
+        )
+
+
 def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
-    before = json.loads((partial / _IDENTITY).read_text(encoding="utf-8"))
+    path = partial / _IDENTITY
+    try:
+        before = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if not isinstance(before, dict):
+        raise ValueError(f"{path} is damaged: it holds no settings")
     now = json.loads(json.dumps(identity))
     for name in sorted(before.keys() | now.keys()):
         if before.get(name) != now.get(name):
@@ -143,12 +171,14 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _take_place(work: Path, path: Path) -> None:
-    old = None
+    """An old run goes when the new one is in place; if that is cut short, it is at NAME.old."""
+    old = path.with_name(f"{path.name}.old")
     if path.exists():
-        old = Path(tempfile.mkdtemp(prefix=f".{path.name}-old-", dir=path.parent))
-        path.rename(old / "run")
+        if old.exists():
+            shutil.rmtree(old)
+        path.rename(old)
     work.rename(path)
-    if old is not None:
+    if old.exists():
         shutil.rmtree(old)
 
 

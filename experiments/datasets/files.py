@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import http.client
 import os
 import tempfile
 import urllib.request
@@ -53,7 +54,7 @@ class DataFile:
         try:
             with urllib.request.urlopen(address, timeout=_PATIENCE_S) as response:
                 content = response.read()
-        except OSError as error:
+        except (OSError, http.client.HTTPException) as error:
             raise OSError(f"{address} could not be fetched: {error}") from error
         self.checked(_unzipped(content, address), address)
         write_atomically(target, content)

@@ -33,7 +33,7 @@ def write(path: Path, job: str, progress: Progress, tensors: Mapping[str, Tensor
 
 def read(path: Path, job: str) -> tuple[Progress, dict[str, Tensor]] | None:
     """What was written for this job, or None if nothing was."""
-    if not path.exists():
+    if not path.is_file():
         return None
     try:
         with safe_open(path, framework="pt") as file:
@@ -43,7 +43,17 @@ def read(path: Path, job: str) -> tuple[Progress, dict[str, Tensor]] | None:
         raise ValueError(f"checkpoint {path} is not a complete safetensors file: {error}") from None
     if about.get("job") != job:
         raise ValueError(f"checkpoint {path} is of another job: {about.get('job')!r}")
-    return Progress(**json.loads(about["progress"])), tensors
+    try:
+        progress = Progress(**json.loads(about["progress"]))
+        complete = progress.epochs == len(progress.history)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"checkpoint {path} is damaged: {error!r}") from None
+    if not complete:
+        raise ValueError(
+            f"checkpoint {path} is damaged: {progress.epochs} epochs, losses of "
+            f"{len(progress.history)}"
+        )
+    return progress, tensors
 
 
 @torch.no_grad()

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from experiments.command import one_line_errors
 from experiments.datasets.images import load
 from experiments.dvae.methods import chosen, jobs
 from experiments.dvae.model import DiscreteVAE, reconstruction_loss
@@ -59,19 +60,22 @@ def _moments(gradients: Iterator[Tensor]) -> tuple[Tensor, Tensor, int]:
     return mean, (squares / count - mean.square()) * count / (count - 1), count
 
 
+@one_line_errors()
 def main(
     model: Annotated[Path, typer.Argument(help="A weights file of a run folder.")],
     data: Annotated[str, typer.Option(help="digits or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="The folder of MNIST's files.")] = None,
     images: Annotated[int, typer.Option(help="Test images.", min=1)] = 16,
     draws: Annotated[int, typer.Option(help="Gradients of every method.", min=2)] = 2000,
-    truth: Annotated[int, typer.Option(help="Samples for the truth.", min=4)] = 200_000,
+    truth: Annotated[int, typer.Option(help="Samples for the truth.", min=100)] = 200_000,
     methods: Annotated[str, typer.Option(help="As for the study.")] = "all",
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Compare gradients."""
     vae = DiscreteVAE.load(model).requires_grad_(False)
     x = load(data, data_dir).test[:images]
+    if x.shape[-1] != vae.pixels:
+        raise ValueError(f"{model} is of images with {vae.pixels} pixels, {data} has {x.shape[-1]}")
     logits = vae.logits(x)
     generator = torch.Generator().manual_seed(seed)
     unbiased = create("score", baseline="leave_one_out")
@@ -82,7 +86,7 @@ def main(
     uncertain = (spread / count).sum()
     size = exact.square().sum() - uncertain
     table = Table(
-        title=f"{model.name}, {images} images; relative to the exact gradient, whose squared "
+        title=f"{model.name}, {len(x)} images; relative to the exact gradient, whose squared "
         f"length is known to {float(uncertain / size):.1%}"
     )
     for heading in ("method", "setting", "bias²", "along", "across²", "variance"):

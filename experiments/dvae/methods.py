@@ -46,6 +46,15 @@ class Method:
             self.divergence, tuple(name for name, _ in self.settings),
         )  # fmt: skip
 
+    @property
+    def recipe(self) -> str:
+        """All that decides how it trains but for settings."""
+        options = " ".join(f"{name}={value}" for name, value in self.options)
+        return (
+            f"{self.key} {self.estimator} {options} samples={self.samples} rate={self.rate!r} "
+            f"divergence={self.divergence}"
+        )
+
     def setting(self) -> str:
         """For a table."""
         symbols = {"strength": "λ", "temperature": "τ" if self.estimator == "imle" else "t"}
@@ -164,10 +173,10 @@ class Job:
     def name(self) -> str:
         """Says everything: it is the key of checkpoints and of the noise."""
         members = ";".join(
-            ",".join([*(f"{v:g}" for _, v in m.settings), str(seed)])
+            ",".join([*(repr(v) for _, v in m.settings), str(seed)])
             for m, seed in zip(self.methods, self.seeds, strict=True)
         )
-        return f"{self.recipe.key} lr {self.recipe.rate:g} {self.recipe.divergence} {members}"
+        return f"{self.recipe.recipe} {members}"
 
     def estimator(self) -> Estimator:
         """Of all members at once: settings that differ are tensors (members, 1, 1, 1)."""

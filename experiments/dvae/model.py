@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -84,6 +83,8 @@ class DiscreteVAE(nn.Module):
         super().__init__()
         if not 0 < k < items:
             raise ValueError(f"k must be between 1 and items - 1 = {items - 1}, got {k}")
+        if stack is not None and stack < 1:
+            raise ValueError(f"stack must be at least 1, or None for a single model, got {stack}")
         self.pixels, self.k, self.groups, self.items = pixels, k, groups, items
         self.hidden, self.stack = tuple(hidden), stack
         code = groups * items
@@ -139,6 +140,7 @@ class DiscreteVAE(nn.Module):
         self, x: Tensor, num_samples: int = 1, generator: torch.Generator | None = None
     ) -> Tensor:
         """A lower bound of log p(x) (...): exact KL, reconstruction averaged over samples."""
+        _check_samples(num_samples)
         logits = self.logits(x)
         z = ksubset.sample(logits, self.k, (num_samples,), generator=generator)
         return -reconstruction_loss(self.decode(z), x).mean(0) - self.divergence(logits)
@@ -148,6 +150,7 @@ class DiscreteVAE(nn.Module):
     ) -> Tensor:
         """A tighter bound of log p(x) (...): the importance-weighted one (IWAE), which exact
         log-probabilities of the code make possible. For binary images."""
+        _check_samples(num_samples)
         logits = self.logits(x)
         z = ksubset.sample(logits, self.k, (num_samples,), generator=generator)
         prior = -self.groups * math.log(math.comb(self.items, self.k))
@@ -164,7 +167,9 @@ class DiscreteVAE(nn.Module):
         return alone.to(next(self.parameters()))
 
     def configuration(self) -> dict[str, str]:
-        """What a weights file says of the model it holds."""
+        """What a weights file says of the one model it holds."""
+        if self.stack is not None:
+            raise ValueError("a weights file holds one model: take a member of the stack")
         sizes = {name: getattr(self, name) for name in ("pixels", "k", "groups", "items", "hidden")}
         return {_CONFIGURATION: json.dumps(sizes)}
 
@@ -177,16 +182,24 @@ class DiscreteVAE(nn.Module):
             known = ", ".join(sorted(str(p) for p in path.rglob("*.safetensors"))) or "none"
             raise ValueError(f"{path} is a folder; of weights files it holds: {known}")
         try:
-            with safe_open(path, framework="pt", device=str(device)) as file:
-                about: dict[str, Any] = json.loads((file.metadata() or {}).get(_CONFIGURATION, "0"))
-                if not about:
-                    raise ValueError(f"{path} does not hold the weights of a DiscreteVAE")
+            with safe_open(path, framework="pt") as file:
+                about = (file.metadata() or {}).get(_CONFIGURATION)
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except SafetensorError as error:
             raise ValueError(f"{path} is not a complete safetensors file: {error}") from None
-        vae = cls(**about).to(device)
-        vae.load_state_dict(weights)
-        return vae.eval()
+        if about is None:
+            raise ValueError(f"{path} does not hold the weights of a DiscreteVAE")
+        try:
+            vae = cls(**json.loads(about))
+            vae.load_state_dict(weights)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(f"{path} does not hold a whole DiscreteVAE: {error}") from None
+        return vae.to(device).eval()
+
+
+def _check_samples(num_samples: int) -> None:
+    if num_samples < 1:
+        raise ValueError(f"num_samples must be at least 1, got {num_samples}")
 
 
 def reconstruction_loss(pixel_logits: Tensor, x: Tensor) -> Tensor:

@@ -38,6 +38,16 @@ def softmax_divergence(logits: Tensor) -> Tensor:
     return (log_p.exp() * log_p).sum((-2, -1)) + groups * math.log(items)
 
 
+def _survivors(logits: Tensor) -> tuple[Tensor, Tensor | float]:
+    """Logits, and NaN to add to the divergence (...) of those that are none: on CPUs the library
+    refuses them, and a model that diverged is not to take the others of its stack along."""
+    if logits.is_cuda or bool(logits.isfinite().all()):
+        return logits, 0.0
+    lost = ~logits.isfinite()
+    nowhere = torch.where(lost.any(-1).any(-1), torch.nan, 0.0).to(logits)
+    return logits.masked_fill(lost, 0.0), nowhere
+
+
 class Objective(nn.Module):
     """Negative ELBOs of a batch, averaged over the batch and added over the stack."""
 
@@ -59,7 +69,7 @@ class Objective(nn.Module):
         """The loss of this process's images (stack, images, pixels), to be added over processes,
         and (2, stack) reconstruction and divergence added over its images."""
         vae, count = self.vae, x.shape[1] * self.share.world
-        logits = vae.logits(x)
+        logits, diverged = _survivors(vae.logits(x))
         here = self.share.of(count)
         seen: list[Tensor] = []
 
@@ -74,6 +84,7 @@ class Objective(nn.Module):
         )  # fmt: skip
         exact = self.divergence == "exact"
         divergence = vae.divergence(logits) if exact else softmax_divergence(logits)
+        divergence = divergence + diverged
         # MuProp looks at the marginals first: the last losses are those of samples.
         parts = torch.stack([seen[-1].mean(0).sum(-1), divergence.detach().sum(-1)])
         return (reconstruction + divergence.sum()) / count, parts
@@ -99,12 +110,12 @@ def held_out_losses(
 ) -> dict[str, Tensor]:
     """Added over images (images, pixels), for every member of a stack (stack,)."""
     x = x.expand(vae.stack or 1, *x.shape)
-    logits = vae.logits(x)
+    logits, diverged = _survivors(vae.logits(x))
     z = ksubset.sample(logits, vae.k, generator=generator)
     found = {
         "reconstruction": reconstruction_loss(vae.decode(z), x),
-        "divergence": vae.divergence(logits),
-        "softmax divergence": softmax_divergence(logits),
+        "divergence": vae.divergence(logits) + diverged,
+        "softmax divergence": softmax_divergence(logits) + diverged,
     }
     found["own reconstruction"] = found["reconstruction"]
     if isinstance(estimator, Pathwise):

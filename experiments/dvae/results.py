@@ -98,7 +98,10 @@ def judge(results: Sequence[Outcome]) -> list[Claim]:
             ("negative ELBO: exact samples, exact KL", lambda r: r.elbo),
             ("the methods' own samples, exact KL", lambda r: r.own),
         ):
-            rival = min(theirs, key=lambda r: final(loss(r))[0])
+            finite = [r for r in theirs if math.isfinite(final(loss(r))[0])]
+            if not finite:
+                continue
+            rival = min(finite, key=lambda r: final(loss(r))[0])
             found, held = _compare(ours[0], rival, loss)
             claims.append(Claim(f"SIMPLE has {words}{k}-subset VAE ({kind}).", found, held))
     return claims

@@ -134,16 +134,17 @@ class Runner:
         if found is None or found[0].epochs < epochs:
             return None
         progress, tensors = found
+        if progress.epochs > epochs:
+            raise ValueError(f"checkpoint {self._path(job)} is damaged: {progress.epochs} epochs")
         if not weights:
             return Trained(job, progress.history, None)
         vae = DiscreteVAE(images.pixels, job.recipe.k, stack=len(job))
-        vae.load_state_dict(
-            {
-                name.removeprefix(_WEIGHTS): value.float()
-                for name, value in tensors.items()
-                if name.startswith(_WEIGHTS)
-            }
-        )
+        weights_of = {
+            name.removeprefix(_WEIGHTS): value.float()
+            for name, value in tensors.items()
+            if name.startswith(_WEIGHTS)
+        }
+        checkpoints.load(vae.state_dict(), weights_of, self._path(job))
         return Trained(job, progress.history, vae)
 
     def _writers(self, trainings: Sequence[Training]) -> dict[str, list[Any]]:

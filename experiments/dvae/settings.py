@@ -8,10 +8,10 @@ from pathlib import Path
 import torch
 
 from experiments.command import option
-from experiments.dvae.methods import Method, chosen
+from experiments.dvae.methods import OWN, Method, chosen
 from experiments.dvae.training import PRECISIONS
 
-_EPOCHS = {"digits": 40, "mnist": 100}
+_EPOCHS = {"digits": 30, "mnist": 100}
 _SEEDS = {"digits": 2, "mnist": 3}
 # A tenth of MNIST's or more, to choose settings by.
 _HELD_OUT = {"digits": 300, "mnist": 10_000}
@@ -28,7 +28,7 @@ class Settings:
     binarize: bool = option(False, "Black and white, a proper likelihood; adds the IWAE bound.")
     k: str = option("10,1", "Items chosen of the 20 of a group: 10, 1 or both.")
     methods: str = option("main", "main, all, or names separated by commas.")
-    epochs: int | None = option(None, "100 for MNIST, 40 for digits.", min=1)
+    epochs: int | None = option(None, "100 for MNIST, 30 for digits.", min=1)
     batch: int = option(100, "Images of a step.", min=1)
     seeds: int | None = option(None, "Models of every method: 3 for MNIST, 2 for digits.", min=1)
     seed: int = option(0, "The first of them.", min=0)
@@ -53,6 +53,8 @@ class Settings:
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if self.device == "cuda" and not torch.cuda.is_available():
             raise ValueError("device is cuda, and there is none")
+        if self.tune and all(method.name.endswith(OWN) for method in self.contest()):
+            raise ValueError(f"methods {self.methods} are winners of grids: nothing to tune")
         self.contest()
 
     def contest(self) -> list[Method]:
@@ -93,8 +95,10 @@ class Settings:
         """What decides the numbers: a run is continued only with the same."""
         free = ("resume", "tensorboard", "checkpoint_every", "data_dir", "download", "together")
         found = {name: value for name, value in vars(self).items() if name not in free}
+        recipes = {f"the recipe of {m.key}": f"{m.recipe} {m.settings}" for m in self.contest()}
         return {
             **found,
+            **recipes,
             "device": self.torch_device.type,
             "epochs": self.total_epochs,
             "seeds": len(self.all_seeds),

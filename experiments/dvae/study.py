@@ -57,6 +57,8 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
                 _bound(settings, data, trained, results)
             claims = judge(results)
             _write(folder, settings, data, trained, results, claims, grids, start)
+    # They were for going on, and the run is in its place.
+    shutil.rmtree(output / "checkpoints", ignore_errors=True)
     show(console, results, claims)
     seconds = time.perf_counter() - start
     console.print(f"{seconds:.0f} s. Written: {output / 'report.html'}", highlight=False)
@@ -131,7 +133,8 @@ def _write(
             content = save(vae.state_dict(), vae.configuration())
             path = folder.path / "models" / f"{method.key}-{seed}.safetensors"
             write_atomically(path, content)
-            if method.k not in shown or (method.name == "simple" and i == 0):
+            finite = all(bool(weight.isfinite().all()) for weight in vae.parameters())
+            if finite and (method.k not in shown or (method.name == "simple" and i == 0)):
                 shown[method.k] = (method.label, vae)
     seconds = time.perf_counter() - start
     content_of: dict[str, Any] = {
@@ -145,8 +148,6 @@ def _write(
     report = page(folder, settings, data, results, claims, grids, shown, seconds)
     folder.text("report.html", report.html())
     folder.json("results.json", content_of)
-    # They were for going on, and there is nothing to go on with.
-    shutil.rmtree(folder.path / "checkpoints", ignore_errors=True)
 
 
 def _plain(value: Any) -> Any:

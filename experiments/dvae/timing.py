@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+from experiments.command import one_line_errors
 from experiments.datasets.images import load
 from experiments.dvae.methods import METHODS, chosen, jobs
 from experiments.dvae.training import Recipe, Training
@@ -54,6 +55,7 @@ class _Plain(Training):
         return PlainStraightThrough()
 
 
+@one_line_errors()
 def main(
     data: Annotated[str, typer.Option(help="digits or mnist.")] = "digits",
     data_dir: Annotated[Path | None, typer.Option(help="The folder of MNIST's files.")] = None,
@@ -63,6 +65,8 @@ def main(
     repeats: Annotated[int, typer.Option(help="Of so many steps each.", min=1)] = 15,
 ) -> None:
     """Time training steps."""
+    if device not in ("cpu", "cuda") or (device == "cuda" and not torch.cuda.is_available()):
+        raise ValueError(f"device must be cpu, or cuda where there is one, got {device!r}")
     where = torch.device(device)
     images = load(data, data_dir).to(where, torch.float32)
     recipe = Recipe(epochs=1, device=where)

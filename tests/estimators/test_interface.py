@@ -144,3 +144,29 @@ def test_a_setting_of_its_own_for_every_model_of_a_stack(
     for i, value in enumerate(values):
         torch.testing.assert_close(both[i], gradient(value)[i])
     assert not torch.allclose(gradient(values[0]), gradient(values[1]))
+
+
+@pytest.mark.parametrize(
+    ("name", "setting"),
+    [("imle", "strength"), ("imle", "temperature"), ("softsub", "temperature"),
+     ("l2x", "temperature"), ("st_gumbel", "temperature"), ("simple_f", "strength"),
+     ("simple_b", "strength")],
+)  # fmt: skip
+@pytest.mark.parametrize("shape", [(7, 1, 1), (4,), (2, 1), (3, 4)])
+def test_settings_that_do_not_fit(name: str, setting: str, shape: tuple[int, ...]) -> None:
+    estimator = create(name, **{setting: torch.ones(shape)})
+    logits = torch.randn(3, 4, requires_grad=True)
+    with pytest.raises(ValueError, match="must broadcast over rows"):
+        estimator.surrogate(lambda z: z.sum(-1), logits, 2).backward()
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_nothing_again_and_again(name: str) -> None:
+    if name in ("exact",):
+        return
+    estimator = create(name)
+    for _ in range(3):
+        logits = torch.zeros(0, 2, 4, requires_grad=True)
+        estimator.surrogate(lambda z: z.sum(-1), logits, 2).backward()
+        assert logits.grad is not None
+        assert logits.grad.shape == (0, 2, 4)

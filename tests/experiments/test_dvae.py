@@ -16,15 +16,17 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save
 from typer.testing import CliRunner
 
 from experiments.datasets.images import Images, load
-from experiments.dvae import DiscreteVAE, study
+from experiments.dvae import DiscreteVAE, checkpoints, study
 from experiments.dvae.__main__ import app
 from experiments.dvae.methods import METHODS, Job, Method, chosen, jobs
 from experiments.dvae.model import reconstruction_loss
 from experiments.dvae.objective import Objective, Share, softmax_divergence
 from experiments.dvae.results import Outcome, best, judge
+from experiments.dvae.settings import Settings
 from experiments.dvae.training import Recipe, Training, train
 from ksubset import oracle
 
@@ -155,6 +157,9 @@ def test_verdicts() -> None:
     assert [c.held for c in judge([ours, worse, near])] == [False, False]
     assert [c.held for c in judge([worse, outcome("simple", 10, 90)])] == [False, False]
     assert not judge([ours, outcome("st-gumbel", 1, 1, 2, 3)])
+    lost = outcome("imle-sog", 10, math.nan, 200, 200)
+    for rivals in ([lost, worse], [worse, lost]):
+        assert [c.held for c in judge([ours, *rivals])] == [True, True]
     diverged = outcome("a", 10, math.nan)
     assert best([diverged, ours], lambda o: o.elbo) == ours.method
     with pytest.raises(ValueError, match="every setting of a diverged"):
@@ -254,6 +259,88 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
+def test_a_model_that_diverges_does_not_take_others_along() -> None:
+    data = Images("x", torch.rand(200, 6), torch.rand(50, 6), 2, 3)
+    training = Training(jobs([METHODS[0]], [0, 1], 2)[0], data, Recipe(epochs=2))
+    with torch.no_grad():
+        training.vae.encoder[0].weight[1] = torch.nan
+    train([training])
+    last = training.progress.history[-1]
+    assert all(math.isfinite(values[0]) for values in last.values())
+    assert math.isnan(last["divergence"][1])
+    assert math.isnan(last["train divergence"][1])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"progress": "{}", "epochs": None}, None),
+        ({"progress": "[1]"}, "is damaged"),
+        ({"progress": "{"}, "is damaged"),
+        ({"progress": None}, "is damaged: KeyError"),
+        ({"progress": '{"epochs": 2, "history": []}'}, "2 epochs, losses of 0"),
+        ({"progress": '{"epochs": -5, "history": []}'}, "-5 epochs"),
+        ({"job": "another"}, "is of another job: 'another'"),
+    ],
+)
+def test_damaged_checkpoints(
+    change: dict[str, str | None], message: str | None, tmp_path: Path
+) -> None:
+    about = {"job": "this", "progress": '{"epochs": 0, "history": []}', **change}
+    path = tmp_path / "checkpoint.safetensors"
+    kept = {name: value for name, value in about.items() if value is not None}
+    path.write_bytes(save({"x": torch.zeros(3)}, kept))
+    if message is None:
+        assert checkpoints.read(path, "this") is not None
+        return
+    with pytest.raises(ValueError, match=message):
+        checkpoints.read(path, "this")
+
+
+def test_the_recipe_is_part_of_a_run() -> None:
+    method = METHODS[0]
+    names = {
+        jobs([m], [0], 1)[0].name
+        for m in (
+            method,
+            replace(method, samples=2),
+            replace(method, rate=0.1234567),
+            replace(method, rate=0.1234568),
+            replace(method, options=(("hard", True),)),
+            replace(method, settings=(("temperature", 0.1234567),)),
+            replace(method, settings=(("temperature", 0.1234568),)),
+        )
+    }
+    assert len(names) == 7
+    identity = Settings().identity()
+    assert "samples=1" in str(identity["the recipe of k10-simple"])
+
+
+def test_bad_models(tmp_path: Path) -> None:
+    vae = small_vae().float()
+    path = tmp_path / "model.safetensors"
+    for about, message in (
+        ({}, "does not hold the weights of a DiscreteVAE"),
+        ({"configuration": "[1]"}, "does not hold a whole DiscreteVAE"),
+        ({"configuration": "{"}, "does not hold a whole DiscreteVAE"),
+        ({"configuration": '{"pixels": 7}'}, "does not hold a whole DiscreteVAE"),
+        ({"configuration": '{"wheels": 4}'}, "does not hold a whole DiscreteVAE"),
+    ):
+        path.write_bytes(save(vae.state_dict(), about))
+        with pytest.raises(ValueError, match=message):
+            DiscreteVAE.load(path)
+    with pytest.raises(ValueError, match="take a member of the stack"):
+        DiscreteVAE(stack=2).configuration()
+    with pytest.raises(ValueError, match="stack must be at least 1"):
+        DiscreteVAE(stack=0)
+    for bound in (vae.elbo, vae.importance_bound):
+        assert bound(torch.zeros(0, 6), 2).shape == (0,)
+        assert bound(torch.zeros(0, 6), 2).shape == (0,)
+        assert bound(torch.zeros(6), 2).shape == ()
+        with pytest.raises(ValueError, match="num_samples must be at least 1, got 0"):
+            bound(torch.zeros(5, 6), 0)
+
+
 def test_two_processes_are_one(tmp_path: Path) -> None:
     options = ["--k", "10", "--methods", "simple,imle-gumbel,score", "--epochs", "2"]
     options += ["--seeds", "2", "--precision", "float64"]
@@ -283,13 +370,14 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         (["--precision", "int8"], "precision must be one of"),
         (["--batch", "2000", *TINY], "batch 2000 is more than the 1500 images"),
         (["--data", "mnist", "--data-dir", "nowhere"], "does not exist"),
+        (["--tune", "--methods", "softsub-own"], "are winners of grids: nothing to tune"),
     ],
 )
 def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:
     result = invoke(*options, "--output", str(tmp_path / "run"))
     assert result.exit_code in (1, 2)
     assert message in " ".join(result.output.split())
-    assert not (tmp_path / "run").exists()
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -151,8 +151,19 @@ def over_groups(values: Tensor, losses: Tensor) -> Tensor:
 
 
 def like(setting: float | Tensor, rows: Tensor) -> float | Tensor:
-    """A setting in the type and on the device of the rows."""
-    return setting.to(rows) if isinstance(setting, Tensor) else setting
+    """A setting in the type and on the device of the rows (..., n); raises unless it broadcasts
+    over them: one value for all items of a row, and no more rows than there are."""
+    if not isinstance(setting, Tensor):
+        return setting
+    shape = tuple(setting.shape)
+    sizes = zip(reversed(shape), reversed(rows.shape), strict=False)
+    fits = len(shape) <= rows.dim() and all(size in (1, row) for size, row in sizes)
+    if not fits or (shape and shape[-1] != 1):
+        raise ValueError(
+            f"a setting that is a tensor must broadcast over rows, as (..., 1) does: "
+            f"the rows have the shape {tuple(rows.shape)}, it has {shape}"
+        )
+    return setting.to(rows)
 
 
 def only_gradient(x: Tensor) -> Tensor:

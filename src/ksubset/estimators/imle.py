@@ -60,9 +60,10 @@ class IMLE(RowWise):
 
     def _strength_for(self, rows: Tensor, grad: Tensor) -> Tensor:
         """Lambda, broadcast over rows."""
-        if isinstance(self.strength, Tensor):
-            return self.strength.to(rows)
-        return torch.full((), self.strength, dtype=rows.dtype, device=rows.device)
+        strength = like(self.strength, rows)
+        if isinstance(strength, Tensor):
+            return strength
+        return torch.full((), strength, dtype=rows.dtype, device=rows.device)
 
     def _learn(self, estimate: Tensor) -> None:
         """From the finite difference z - z' of a backward pass."""

@@ -69,7 +69,7 @@ class _Simple(torch.autograd.Function):
     def forward(
         ctx: Any, logits: Tensor, k: Tensor, seeds: Tensor, method: str, shape: tuple[int, ...]
     ) -> Tensor:
-        rows = logits if logits.dim() == 2 else logits.reshape(len(k), -1)
+        rows = logits if logits.dim() == 2 else logits.reshape(len(k), logits.shape[-1])
         drawn, tilted = kernels.sample(rows, k, seeds, method)
         ctx.save_for_backward(logits, k, tilted)
         ctx.method, ctx.samples = method, len(seeds)
