@@ -70,20 +70,26 @@ def curves(
 
 
 def _tiles(rows: Sequence[tuple[str, Tensor]], data: Images, title: str) -> Figure:
-    """Rows of images with a word beside each."""
+    """Rows of images with a word beside each; changes of images have colours."""
     columns = max(len(images) for _, images in rows)
     figure, panels = plt.subplots(
         len(rows), columns, figsize=(1.5 + 0.72 * columns, 0.45 + 0.74 * len(rows)),
         squeeze=False,
     )  # fmt: skip
     figure.subplots_adjust(left=1.5 / (1.5 + 0.72 * columns), right=0.995, bottom=0.02, top=0.88)
+    changes = [images for _, images in rows if images.min() < 0]
+    largest = max((float(images.abs().max()) for images in changes), default=1.0)
     for line, (label, images) in zip(panels, rows, strict=True):
+        signed = images.min() < 0
+        for panel in line:
+            panel.set_axis_off()
         for panel, image in zip(line, images, strict=False):
             panel.imshow(
-                image.reshape(data.height, data.width).numpy(), cmap="gray_r", vmin=0, vmax=1,
-                interpolation="nearest",
+                image.reshape(data.height, data.width).numpy(), interpolation="nearest",
+                cmap="RdBu_r" if signed else "gray_r", vmin=-largest if signed else 0,
+                vmax=largest if signed else 1,
             )  # fmt: skip
-        for panel in line:
+            panel.set_axis_on()
             panel.set_xticks([])
             panel.set_yticks([])
             panel.spines[:].set_color("#dddddd")
@@ -114,8 +120,8 @@ def prior_samples(vae: DiscreteVAE, data: Images, title: str) -> Figure:
 
 @torch.no_grad()
 def traversals(vae: DiscreteVAE, data: Images, title: str) -> Figure:
-    """One bit of a group at a time: for the groups that matter most, the likeliest code of an image
-    with each item of the group brought in, in place of the least likely one that is chosen."""
+    """What changes, for the groups that matter most, when in the likeliest code of an image each
+    item of the group is brought in, in place of the least likely one that is chosen."""
     x = data.test[:1]
     law = vae.encode(x)
     code, logits = law.mode[0], law.logits[0]
@@ -127,10 +133,7 @@ def traversals(vae: DiscreteVAE, data: Images, title: str) -> Figure:
             if not code[group, item]:
                 changed[group, item, group, weakest] = 0
                 changed[group, item, group, item] = 1
-    images = vae.decode(changed).sigmoid()
-    effect = (images - base).abs().sum((-2, -1))
-    rows = [
-        (f"group {group + 1}", images[group])
-        for group in effect.argsort(descending=True)[:5].tolist()
-    ]
+    change = vae.decode(changed).sigmoid() - base
+    order = change.abs().sum((-2, -1)).argsort(descending=True)[:5].tolist()
+    rows = [(f"group {group + 1}", change[group]) for group in order]
     return _tiles([("the code itself", base.expand(1, -1)), *rows], data, title)

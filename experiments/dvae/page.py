@@ -50,7 +50,7 @@ def table(k: int, results: Sequence[Outcome], tuned: bool) -> Table:
             mean = sum(values) / len(values)
             row.insert(3, f"{mean:.2f}")
     note = _NOTE + (
-        " Settings: the best on the grid." if tuned else " Settings: the best on MNIST's grid."
+        " Settings: the best on the grid." if tuned else " Settings: the best on MNIST's grids."
     )
     return Table(f"{k} of 20 items in each of 20 groups", headings, rows, note)
 
@@ -99,6 +99,7 @@ def page(
                 else ""
             )
             + f", in {seconds:.0f} seconds."
+            + ("" if seeds > 1 else " One seed gives no verdicts: --seeds 3 does.")
         ),
         claims=claims,
         settings={n: v for n, v in dataclasses.asdict(settings).items() if n != "data_dir"},
@@ -112,10 +113,9 @@ def page(
         ("own", lambda r: r.own, "Test loss with the methods' own samples, exact KL"),
     ):
         figure = figures.curves(results, loss, title, "nats per image")
-        caption = (
-            "As the paper's figure, but with the exact KL for all. Means over seeds; bands are one "
-            "standard deviation."
-        )
+        caption = "As the paper's figure, but with the exact KL for all."
+        if seeds > 1:
+            caption += " Means over seeds; bands are one standard deviation."
         if data.name == "mnist" and not settings.binarize and file == "own":
             logged = ", ".join(f"{value:g} after {epoch}" for epoch, value in PUBLISHED.items())
             caption += (
@@ -137,9 +137,10 @@ def page(
             (
                 f"traversals-k{k}", figures.traversals,
                 f"{who}, k = {k}: what single bits do",
-                "The likeliest code of one image, and the five groups that change it most. In "
-                "column i item i of the group is brought in for the least likely item chosen; "
-                "where it was chosen already nothing changes.",
+                "The likeliest code of one image, and what changes when in column i item i of a "
+                "group is brought in for the least likely item chosen: red is more ink, blue "
+                "less, white nothing, as where the item was chosen already. The five groups that "
+                "matter most, on a scale of their own.",
             ),
         ):  # fmt: skip
             figure = draw(vae, data, title)

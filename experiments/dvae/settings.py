@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -11,8 +11,8 @@ from experiments.command import option
 from experiments.dvae.methods import OWN, Method, chosen
 from experiments.dvae.training import PRECISIONS
 
-_EPOCHS = {"digits": 30, "mnist": 100}
-_SEEDS = {"digits": 2, "mnist": 3}
+_EPOCHS = {"digits": 40, "mnist": 100}
+_SEEDS = {"digits": 1, "mnist": 3}
 # A tenth of MNIST's or more, to choose settings by.
 _HELD_OUT = {"digits": 300, "mnist": 10_000}
 _TOGETHER = {"cpu": 1, "cuda": 8}
@@ -28,9 +28,10 @@ class Settings:
     binarize: bool = option(False, "Black and white, a proper likelihood; adds the IWAE bound.")
     k: str = option("10,1", "Items chosen of the 20 of a group: 10, 1 or both.")
     methods: str = option("main", "main, all, or names separated by commas.")
-    epochs: int | None = option(None, "100 for MNIST, 30 for digits.", min=1)
+    epochs: int | None = option(None, "100 for MNIST, 40 for digits.", min=1)
+    rate: float | None = option(None, "Learning rate, in place of every method's own.", min=0.0)
     batch: int = option(100, "Images of a step.", min=1)
-    seeds: int | None = option(None, "Models of every method: 3 for MNIST, 2 for digits.", min=1)
+    seeds: int | None = option(None, "Models of every method: 3 for MNIST, 1 for digits.", min=1)
     seed: int = option(0, "The first of them.", min=0)
     tune: bool = option(False, "First look for the best settings on the paper's grids.")
     tune_epochs: int = option(20, "For every point of the grids.", min=1)
@@ -63,7 +64,10 @@ class Settings:
             sizes = [int(size) for size in self.k.split(",")]
         except ValueError:
             raise ValueError(f"k must be integers separated by commas, got {self.k!r}") from None
-        return chosen(sizes, self.methods)
+        found = chosen(sizes, self.methods)
+        if self.rate is None:
+            return found
+        return [replace(method, rate=self.rate) for method in found]
 
     @property
     def total_epochs(self) -> int:
