@@ -3,7 +3,7 @@
 Choose exactly k of n items at random, by learned logits, and train through the choice.
 """
 
-from ksubset import estimators, nn, oracle
+from ksubset import estimators, explain, nn, oracle
 from ksubset.distributions import KSubset, SimpleKSubset, k_hot
 from ksubset.functional import (
     covariance_matrix,
@@ -31,6 +31,7 @@ __all__ = [
     "covariance_product",
     "entropy",
     "estimators",
+    "explain",
     "k_hot",
     "kl_divergence",
     "kl_to_uniform",

@@ -1,0 +1,6 @@
+"""Learn which k features, words or tokens of an input decide an outcome."""
+
+from ksubset.explain.explainer import Explanation, KSubsetExplainer, MaskedInput
+from ksubset.explain.fitting import FitHistory, fit
+
+__all__ = ["Explanation", "FitHistory", "KSubsetExplainer", "MaskedInput", "fit"]

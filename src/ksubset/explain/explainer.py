@@ -1,0 +1,193 @@
+"""A scorer, a choice of exactly k items, and a predictor that sees nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ksubset import estimators, functional
+from ksubset.estimators import Estimator, Pathwise
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What was chosen for a batch of inputs, and how sure that is.
+
+    Attributes:
+        chosen: (batch, n), True for the items of the likeliest subset.
+        marginals: (batch, n), the exact probability of every item to be chosen: its attribution.
+        log_prob: (batch,), the exact log-probability of the chosen subset.
+        prediction: what the predictor says when it sees the chosen items only.
+    """
+
+    chosen: Tensor
+    marginals: Tensor
+    log_prob: Tensor
+    prediction: Tensor
+
+    @property
+    def probability(self) -> Tensor:
+        """(batch,), of the chosen subset."""
+        return self.log_prob.exp()
+
+    def indices(self) -> list[list[int]]:
+        """The chosen items of every input, the likeliest first."""
+        order = self.marginals.masked_fill(~self.chosen, -1).argsort(-1, descending=True)
+        counts = self.chosen.sum(-1).tolist()
+        rows = zip(order.tolist(), counts, strict=True)
+        return [row[:count] for row, count in rows]
+
+
+class MaskedInput(nn.Module):
+    """A predictor for :class:`KSubsetExplainer` from a network on inputs: what is not chosen is
+    zero there.
+
+    Args:
+        network: takes inputs (batch, n) or (batch, n, d).
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        """x (batch, n, ...) with the choice z (batch, n)."""
+        return self.network(x * z.reshape(*z.shape, *(1,) * (x.dim() - z.dim())))
+
+
+class KSubsetExplainer(nn.Module):
+    r"""Which k items of an input decide? A scorer gives every item a logit, exactly k items are
+    drawn from the k-subset law of the logits, and a predictor that sees only those must predict
+    the outcome. Both are trained end to end (:func:`ksubset.explain.fit`), through the choice; what
+    the scorer has learned to choose is the explanation (Chen, Song, Wainwright and Jordan,
+    *Learning to Explain*, ICML 2018).
+
+    The outcome may be known labels, or the outputs of a black box that is to be explained.
+
+    Args:
+        scorer: a module from inputs to logits (batch, n).
+        predictor: a module that takes inputs and a choice (batch, n), k-hot but for relaxed
+            estimators; :class:`MaskedInput` makes one of a network.
+        k: how many items are chosen; fewer where the mask allows fewer.
+        estimator: a name (:data:`ksubset.estimators.ESTIMATORS`), or an estimator.
+        num_samples: choices drawn for every input in a training step.
+
+    Example:
+        >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
+        >>> explainer = KSubsetExplainer(scorer, MaskedInput(network), k=3)
+        >>> found = explainer.explain(torch.randn(4, 10))
+        >>> found.chosen.sum(-1)
+        tensor([3, 3, 3, 3])
+        >>> found.marginals.shape, found.probability.shape, found.prediction.shape
+        (torch.Size([4, 10]), torch.Size([4]), torch.Size([4, 1]))
+    """
+
+    def __init__(
+        self,
+        scorer: nn.Module,
+        predictor: nn.Module,
+        k: int,
+        estimator: str | Estimator = "simple",
+        num_samples: int = 1,
+    ) -> None:
+        super().__init__()
+        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
+            raise ValueError(f"k must be an int of at least 1, got {k!r}")
+        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
+            raise ValueError(f"num_samples must be an int of at least 1, got {num_samples!r}")
+        self.scorer, self.predictor = scorer, predictor
+        self.k, self.num_samples = k, num_samples
+        self.estimator = estimators.create(estimator) if isinstance(estimator, str) else estimator
+
+    def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Of all items (batch, n); those of forbidden ones are -inf."""
+        scores = self.scorer(x)
+        if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != len(x):
+            shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"scorer must return logits ({len(x)}, n), got {shape}")
+        if mask is None:
+            return scores
+        if mask.dtype != torch.bool or mask.shape != scores.shape:
+            raise ValueError(
+                f"mask must be boolean of the shape {tuple(scores.shape)} of the logits, got "
+                f"{mask.dtype} {tuple(mask.shape)}"
+            )
+        return scores.masked_fill(~mask, -torch.inf)
+
+    def counts(
+        self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
+    ) -> int | Tensor:
+        """How many items are chosen: no more than there are to choose from."""
+        wanted = self.k if k is None else k
+        if mask is None:
+            return wanted
+        return torch.as_tensor(wanted, device=logits.device).minimum(mask.sum(-1))
+
+    def loss(
+        self,
+        x: Tensor,
+        y: Tensor,
+        criterion: Criterion,
+        *,
+        mask: Tensor | None = None,
+        k: int | Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """To call ``backward`` on: the criterion (batch,) of predictions and y, averaged over the
+        batch, with the estimator's gradient for the scorer."""
+        logits = self.logits(x, mask)
+        return self.estimator.surrogate(
+            lambda z: criterion(self.predictor(x, z), y), logits, self.counts(logits, k, mask),
+            self.num_samples, mask=mask, generator=generator,
+        ) / max(len(x), 1)  # fmt: skip
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        k: int | Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """The prediction from a random choice in training, from the likeliest in evaluation."""
+        logits = self.logits(x, mask)
+        count = self.counts(logits, k, mask)
+        if not self.training:
+            return self.predictor(x, functional.mode(logits, count))
+        if not isinstance(self.estimator, Pathwise):
+            raise TypeError(
+                f"samples of {type(self.estimator).__name__} have no gradient: train with loss()"
+            )
+        z = self.estimator.sample(logits, count, mask=mask, generator=generator)
+        return self.predictor(x, z)
+
+    @torch.no_grad()
+    def explain(
+        self, x: Tensor, *, mask: Tensor | None = None, k: int | Tensor | None = None
+    ) -> Explanation:
+        """The likeliest choice for every input, with exact probabilities.
+
+        Args:
+            x: inputs (batch, ...).
+            mask: (batch, n), False for what must not be chosen, padding for instance.
+            k: another one, or one per input.
+        """
+        training = self.training
+        self.eval()
+        try:
+            logits = self.logits(x, mask)
+            count = self.counts(logits, k, mask)
+            z = functional.mode(logits, count)
+            return Explanation(
+                z > 0.5,
+                functional.marginals(logits, count),
+                functional.log_prob(logits, count, z),
+                self.predictor(x, z),
+            )
+        finally:
+            self.train(training)

@@ -1,0 +1,188 @@
+"""Training an explainer: on labels, or on what a black box says."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ksubset.explain.explainer import Criterion, KSubsetExplainer
+
+
+@dataclass
+class FitHistory:
+    """Mean losses of every epoch, and the epoch whose weights were kept.
+
+    Attributes:
+        training: with random choices, as it was trained.
+        validation: with the likeliest choices, on examples held out.
+        best_epoch: counted from 1.
+    """
+
+    training: list[float] = field(default_factory=list)
+    validation: list[float] = field(default_factory=list)
+    best_epoch: int = 0
+
+
+def squared_error(prediction: Tensor, y: Tensor) -> Tensor:
+    """(batch,), averaged over outputs."""
+    if prediction.shape != y.shape:
+        if prediction.shape != (*y.shape, 1):
+            raise ValueError(
+                f"predictions {tuple(prediction.shape)} and outcomes {tuple(y.shape)} must have "
+                "the same shape"
+            )
+        prediction = prediction.squeeze(-1)
+    losses = (prediction - y).square()
+    return losses.reshape(len(losses), -1).mean(-1) if losses.dim() > 1 else losses
+
+
+def cross_entropy(prediction: Tensor, y: Tensor) -> Tensor:
+    """(batch,), of logits with classes or with probabilities of classes."""
+    return F.cross_entropy(prediction, y, reduction="none")
+
+
+CRITERIA: dict[str, Criterion] = {"mse": squared_error, "cross_entropy": cross_entropy}
+
+
+def fit(
+    explainer: KSubsetExplainer,
+    x: Tensor,
+    y: Tensor | None = None,
+    *,
+    model: Callable[[Tensor], Tensor] | None = None,
+    mask: Tensor | None = None,
+    k: Tensor | None = None,
+    loss: str | Criterion = "mse",
+    epochs: int = 20,
+    batch_size: int = 64,
+    learning_rate: float = 1e-3,
+    clip: float | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
+    on_epoch: Callable[[int, float, float], None] | None = None,
+) -> FitHistory:
+    """Train scorer and predictor end to end with Adam, and keep the weights of the epoch with the
+    smallest validation loss.
+
+    Args:
+        explainer: is trained in place.
+        x: inputs (examples, ...).
+        y: outcomes (examples, ...); or
+        model: what is to be explained: its outputs are the outcomes.
+        mask: (examples, n), False for what must not be chosen.
+        k: (examples,), of every example its own.
+        loss: "mse"; "cross_entropy", for classes or for probabilities of them; or a function of
+            predictions and outcomes that returns (batch,).
+        clip: the largest norm of a gradient.
+        validation: the share of examples held out, drawn at random; 0 keeps the last epoch.
+        seed: of the split, the order of examples and the samples.
+        on_epoch: is told epoch, training and validation loss.
+
+    Example:
+        >>> from ksubset.explain import KSubsetExplainer, MaskedInput, fit
+        >>> x = torch.randn(200, 6)
+        >>> net = torch.nn.Linear(6, 1)
+        >>> explainer = KSubsetExplainer(torch.nn.Linear(6, 6), MaskedInput(net), k=2)
+        >>> history = fit(explainer, x, x[:, 0] - x[:, 3], epochs=2)
+        >>> len(history.validation)
+        2
+    """
+    criterion = _criterion(loss)
+    outcomes = _outcomes(x, y, model, batch_size)
+    for name, value in (("mask", mask), ("k", k)):
+        if value is not None and len(value) != len(x):
+            raise ValueError(f"{name} must be of {len(x)} examples, got {len(value)}")
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation must be in [0, 1), got {validation!r}")
+    if epochs < 1 or batch_size < 1:
+        raise ValueError(f"epochs and batch_size must be positive, got {epochs} and {batch_size}")
+    generator = torch.Generator(x.device).manual_seed(seed)
+    order = torch.randperm(len(x), generator=generator, device=x.device)
+    held_out = round(validation * len(x))
+    kept, trained = order[:held_out], order[held_out:]
+    if not len(trained):
+        raise ValueError(f"no examples to learn from: {len(x)} examples, {held_out} held out")
+
+    def part(rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        return (
+            x[rows], outcomes[rows], None if mask is None else mask[rows],
+            None if k is None else k[rows],
+        )  # fmt: skip
+
+    optimizer = torch.optim.Adam(explainer.parameters(), lr=learning_rate)
+    history, best = FitHistory(), math.inf
+    weights = None
+    for epoch in range(1, epochs + 1):
+        explainer.train()
+        total = 0.0
+        mixed = trained[torch.randperm(len(trained), generator=generator, device=x.device)]
+        for rows in mixed.split(batch_size):
+            inputs, wanted, allowed, counts = part(rows)
+            optimizer.zero_grad(set_to_none=True)
+            value = explainer.loss(
+                inputs, wanted, criterion, mask=allowed, k=counts, generator=generator
+            )
+            value.backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_(explainer.parameters(), clip)
+            optimizer.step()
+            total += float(value.detach()) * len(rows)
+        history.training.append(total / len(trained))
+        found = _validate(explainer, kept, part, criterion, batch_size)
+        history.validation.append(found)
+        if on_epoch is not None:
+            on_epoch(epoch, history.training[-1], found)
+        if found < best or not held_out:
+            best, history.best_epoch = found, epoch
+            weights = copy.deepcopy(explainer.state_dict()) if held_out else None
+    if weights is not None:
+        explainer.load_state_dict(weights)
+    explainer.eval()
+    return history
+
+
+@torch.no_grad()
+def _validate(
+    explainer: KSubsetExplainer,
+    kept: Tensor,
+    part: Callable[[Tensor], tuple[Tensor, Tensor, Tensor | None, Tensor | None]],
+    criterion: Criterion,
+    batch_size: int,
+) -> float:
+    """NaN without examples."""
+    if not len(kept):
+        return math.nan
+    explainer.eval()
+    total = 0.0
+    for rows in kept.split(batch_size):
+        inputs, wanted, allowed, counts = part(rows)
+        total += float(criterion(explainer(inputs, mask=allowed, k=counts), wanted).sum())
+    return total / len(kept)
+
+
+def _criterion(loss: str | Criterion) -> Criterion:
+    if not isinstance(loss, str):
+        return loss
+    if loss not in CRITERIA:
+        raise ValueError(f"loss must be one of {', '.join(CRITERIA)} or a function, got {loss!r}")
+    return CRITERIA[loss]
+
+
+@torch.no_grad()
+def _outcomes(
+    x: Tensor, y: Tensor | None, model: Callable[[Tensor], Tensor] | None, batch_size: int
+) -> Tensor:
+    if (y is None) == (model is None):
+        raise ValueError("either y or model must be given")
+    if y is not None:
+        if len(y) != len(x):
+            raise ValueError(f"y must be of {len(x)} examples, got {len(y)}")
+        return y
+    assert model is not None
+    return torch.cat([model(part) for part in x.split(batch_size)])
