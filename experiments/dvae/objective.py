@@ -13,6 +13,8 @@ from experiments.dvae.model import DiscreteVAE, reconstruction_loss
 from ksubset.estimators import Estimator, Pathwise
 
 DIVERGENCES = ("exact", "softmax")
+# Of a model on test images; "own": with the samples of the method itself.
+LOSSES = ("reconstruction", "divergence", "softmax divergence", "own reconstruction")
 
 
 @dataclass(frozen=True)

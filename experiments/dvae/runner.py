@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -88,11 +89,7 @@ class Runner:
                 trainings = [Training(job, here, recipe) for job in group]
                 for training in trainings:
                     training.resume(self._path(training.job))
-
-                def on_step(count: int) -> None:
-                    progress.advance(task, count)
-
-                self._train(trainings, on_step, weights)
+                self._train(trainings, partial(progress.advance, task), weights)
                 for training in trainings:
                     vae = training.vae.float().cpu() if weights else None
                     found[training.job.name] = Trained(training.job, training.progress.history, vae)
@@ -100,7 +97,9 @@ class Runner:
                 torch.cuda.empty_cache()
         return [found[job.name] for job in jobs]
 
-    def _train(self, trainings: Sequence[Training], on_step: Any, weights: bool) -> None:
+    def _train(
+        self, trainings: Sequence[Training], on_step: Callable[[int], None], weights: bool
+    ) -> None:
         writers = self._writers(trainings)
         every = self.settings.checkpoint_every
 

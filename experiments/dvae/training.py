@@ -18,7 +18,7 @@ from experiments.dvae import checkpoints
 from experiments.dvae.checkpoints import Progress
 from experiments.dvae.methods import Job
 from experiments.dvae.model import DiscreteVAE
-from experiments.dvae.objective import Objective, Share, held_out_losses
+from experiments.dvae.objective import LOSSES, Objective, Share, held_out_losses
 from ksubset.estimators import Estimator
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float64")
@@ -228,18 +228,14 @@ class Training:
                 totals[name] = totals.get(name, torch.zeros_like(value)) + value
         if share.world > 1:
             # A process may have had no block at all.
-            names = sorted(_NAMES)
             zero = torch.zeros(len(self.job), dtype=torch.float64, device=self.recipe.device)
-            table = torch.stack([totals.get(name, zero) for name in names])
-            totals = dict(zip(names, self._over_processes(table), strict=True))
+            table = torch.stack([totals.get(name, zero) for name in LOSSES])
+            totals = dict(zip(LOSSES, self._over_processes(table), strict=True))
         return {name: (value / len(self.test)).tolist() for name, value in totals.items()}
 
     def _block_losses(self, block: Tensor) -> dict[str, Tensor]:
         with self._context():
             return held_out_losses(self.vae, self.objective.estimator, block, self.generator)
-
-
-_NAMES = ("reconstruction", "divergence", "softmax divergence", "own reconstruction")
 
 
 def train(
