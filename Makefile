@@ -9,10 +9,12 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
 
-# The kernels are compiled once, not by every worker.
+# The kernels are compiled once, not by every worker. The examples of a document follow each other
+# and must not be shared among workers.
 test: lint
 	$(BIN)/python -m ksubset.kernels.cpu
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal
+	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
+	$(BIN)/python -m pytest src README.md docs
 
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
