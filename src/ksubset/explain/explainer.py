@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ksubset import estimators, functional
 from ksubset.estimators import Estimator, Pathwise
+from ksubset.estimators.base import check_samples
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
@@ -98,8 +99,7 @@ class KSubsetExplainer(nn.Module):
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ValueError(f"k must be an int of at least 1, got {k!r}")
-        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 1:
-            raise ValueError(f"num_samples must be an int of at least 1, got {num_samples!r}")
+        check_samples(num_samples)
         self.scorer, self.predictor = scorer, predictor
         self.k, self.num_samples = k, num_samples
         self.estimator = estimators.create(estimator) if isinstance(estimator, str) else estimator
