@@ -7,7 +7,6 @@ fails (`run_folder`), or stays to be continued (`resumable_folder`).
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import platform
@@ -23,6 +22,8 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 from experiments.datasets.files import write_atomically
+from experiments.identity import as_json, difference
+from experiments.locks import locked
 
 _MARK = "results.json"
 _IDENTITY = "settings.json"
@@ -99,7 +100,7 @@ def resumable_folder(
     check(path, overwrite)
     partial = partial_path(path)
     partial.mkdir(parents=True, exist_ok=True)
-    with _locked(partial):
+    with locked(partial):
         _prepare(partial, identity, overwrite, resume)
         folder = RunFolder(partial)
         folder.json(_IDENTITY, identity)
@@ -148,26 +149,10 @@ def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
         raise ValueError(f"{path} is damaged: {error}") from None
     if not isinstance(before, dict):
         raise ValueError(f"{path} is damaged: it holds no settings")
-    now = json.loads(json.dumps(identity))
-    for name in sorted(before.keys() | now.keys()):
-        if before.get(name) != now.get(name):
-            raise ValueError(
-                f"{partial} was begun with {name} = {before.get(name)!r}, not {now.get(name)!r}: "
-                "--resume continues with the same settings only"
-            )
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the system lets go of the lock whatever happens to its owner."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    except BlockingIOError:
-        raise ValueError(f"{folder} is in use by another process") from None
-    finally:
-        os.close(descriptor)
+    if (differs := difference(before, as_json(identity))) is not None:
+        raise ValueError(
+            f"{partial} was begun with {differs}: --resume continues with the same settings only"
+        )
 
 
 def _take_place(work: Path, path: Path) -> None:
