@@ -1,0 +1,10 @@
+"""Many runs of a function: several at once, on this machine or on a Ray cluster.
+
+Whatever happens to a job, its worker or the driver, a finished job is on disk and is not run again,
+and a failed one is reported, tried again and named at the end.
+"""
+
+from experiments.sweep.driver import Event, Outcome, sweep
+from experiments.sweep.jobs import Failure, Job
+
+__all__ = ["Event", "Failure", "Job", "Outcome", "sweep"]
