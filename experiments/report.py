@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -45,6 +46,7 @@ class Page:
     title: str
     summary: str
     claims: list[Claim] = field(default_factory=list)
+    links: dict[str, str] = field(default_factory=dict)  # titles and files beside the report
     pictures: list[Picture] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)
@@ -53,12 +55,17 @@ class Page:
 
     def html(self) -> str:
         """Everything but the figures is escaped."""
-        templates = Environment(
-            loader=FileSystemLoader(Path(__file__).with_name("templates")),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
         pictures = [(Markup(p.svg), p.caption, p.alt) for p in self.pictures]
-        return templates.get_template("report.html").render(page=self, pictures=pictures)
+        return render("report.html", page=self, pictures=pictures)
+
+
+def render(template: str, **content: Any) -> str:
+    """A page from a template of this project; what it is given is escaped."""
+    templates = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return templates.get_template(template).render(**content)

@@ -33,7 +33,7 @@ class DataFile:
                 f"variable {VARIABLE} names the folder of the data, --download fetches it"
             )
         content = path.read_bytes()
-        return self.checked(_unzipped(content, path) if path == zipped else content, str(path))
+        return self.checked(unzipped(content, path) if path == zipped else content, str(path))
 
     def checked(self, content: bytes, origin: str) -> bytes:
         """Raise unless this is the content."""
@@ -56,11 +56,12 @@ class DataFile:
                 content = response.read()
         except (OSError, http.client.HTTPException) as error:
             raise OSError(f"{address} could not be fetched: {error}") from error
-        self.checked(_unzipped(content, address), address)
+        self.checked(unzipped(content, address), address)
         write_atomically(target, content)
 
 
-def _unzipped(content: bytes, origin: str | Path) -> bytes:
+def unzipped(content: bytes, origin: str | Path) -> bytes:
+    """Raise unless it is whole."""
     try:
         return gzip.decompress(content)
     except (EOFError, OSError, zlib.error) as error:

@@ -14,39 +14,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ksubset
+from experiments.stack import Dense, reset_weights
 
 HIDDEN = (512, 256)
 _CONFIGURATION = "configuration"
-
-
-class Dense(nn.Module):
-    """An affine map; in a stack, one for every member, all in one batched product.
-
-    Glorot's uniform weights and zero biases, as in the framework the paper used.
-    """
-
-    def __init__(self, inputs: int, outputs: int, stack: int | None) -> None:
-        super().__init__()
-        members = () if stack is None else (stack,)
-        self.inputs, self.outputs = inputs, outputs
-        self.weight = nn.Parameter(torch.empty(*members, outputs, inputs))
-        self.bias = nn.Parameter(torch.empty(*members, outputs))
-
-    @torch.no_grad()
-    def reset(self, generators: Sequence[torch.Generator]) -> None:
-        """Draw the weights of every member by its own generator."""
-        bound = math.sqrt(6 / (self.inputs + self.outputs))
-        weights = self.weight if self.weight.dim() == 3 else self.weight.unsqueeze(0)
-        for weight, generator in zip(weights, generators, strict=True):
-            drawn = torch.empty(weight.shape).uniform_(-bound, bound, generator=generator)
-            weight.copy_(drawn)
-        self.bias.zero_()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., inputs), or (stack, rows, inputs)."""
-        if self.weight.dim() == 2:
-            return F.linear(x, self.weight, self.bias)
-        return torch.baddbmm(self.bias.unsqueeze(1), x, self.weight.mT)
 
 
 class DiscreteVAE(nn.Module):
@@ -99,10 +70,7 @@ class DiscreteVAE(nn.Module):
 
     def reset(self, seeds: Sequence[int]) -> None:
         """Fresh weights, those of a member from its seed alone."""
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-        for layer in self.modules():
-            if isinstance(layer, Dense):
-                layer.reset(generators)
+        reset_weights(self, seeds)
 
     def logits(self, x: Tensor) -> Tensor:
         """Of the code, (..., groups, items), for images (..., pixels); in a stack

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from ksubset import estimators, functional
 from ksubset.estimators import Estimator, Pathwise
@@ -50,15 +51,19 @@ class MaskedInput(nn.Module):
 
     Args:
         network: takes inputs (batch, n) or (batch, n, d).
+        with_choice: the network also sees what was chosen, and can tell a zero from what is hidden:
+            the choice stands behind the input, (batch, 2 n) or (batch, n, d + 1).
     """
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, with_choice: bool = False) -> None:
         super().__init__()
-        self.network = network
+        self.network, self.with_choice = network, with_choice
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
         """x (batch, n, ...) with the choice z (batch, n)."""
-        return self.network(x * z.reshape(*z.shape, *(1,) * (x.dim() - z.dim())))
+        choice = z.reshape(*z.shape, *(1,) * (x.dim() - z.dim()))
+        seen = x * choice
+        return self.network(torch.cat([seen, choice], -1) if self.with_choice else seen)
 
 
 class KSubsetExplainer(nn.Module):
@@ -77,6 +82,13 @@ class KSubsetExplainer(nn.Module):
         k: how many items are chosen; fewer where the mask allows fewer.
         estimator: a name (:data:`ksubset.estimators.ESTIMATORS`), or an estimator.
         num_samples: choices drawn for every input in a training step.
+        honest: train the predictor on choices that were made without looking at the input: half of
+            them uniformly at random, half those of other inputs of the batch (with a mask or a k
+            per input, all of them uniformly). Trained on choices that were made for its inputs, a
+            predictor can learn what the choice itself says: the scorer, which has seen everything,
+            then tells it the outcome in a code of chosen positions; predictions are excellent and
+            the explanation is worthless. The scorer learns as before, from a predictor that cannot
+            be told.
 
     Example:
         >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
@@ -95,13 +107,14 @@ class KSubsetExplainer(nn.Module):
         k: int,
         estimator: str | Estimator = "simple",
         num_samples: int = 1,
+        honest: bool = False,
     ) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int) or k < 1:
             raise ValueError(f"k must be an int of at least 1, got {k!r}")
         check_samples(num_samples)
         self.scorer, self.predictor = scorer, predictor
-        self.k, self.num_samples = k, num_samples
+        self.k, self.num_samples, self.honest = k, num_samples, honest
         self.estimator = estimators.create(estimator) if isinstance(estimator, str) else estimator
 
     def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -126,7 +139,8 @@ class KSubsetExplainer(nn.Module):
         wanted = self.k if k is None else k
         if mask is None:
             return wanted
-        return torch.as_tensor(wanted, device=logits.device).minimum(mask.sum(-1))
+        allowed = mask.sum(-1)
+        return allowed.clamp(max=wanted) if isinstance(wanted, int) else wanted.minimum(allowed)
 
     def loss(
         self,
@@ -139,12 +153,42 @@ class KSubsetExplainer(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """To call ``backward`` on: the criterion (batch,) of predictions and y, averaged over the
-        batch, with the estimator's gradient for the scorer."""
+        batch, with the estimator's gradient for the scorer. If it is honest, that of the scorer's
+        choices plus that of the predictor's lessons."""
         logits = self.logits(x, mask)
-        return self.estimator.surrogate(
-            lambda z: criterion(self.predictor(x, z), y), logits, self.counts(logits, k, mask),
-            self.num_samples, mask=mask, generator=generator,
+        count = self.counts(logits, k, mask)
+        predict = self._fixed_predictor() if self.honest else self.predictor
+        loss = self.estimator.surrogate(
+            lambda z: criterion(predict(x, z), y), logits, count, self.num_samples,
+            mask=mask, generator=generator,
         ) / max(len(x), 1)  # fmt: skip
+        if not self.honest:
+            return loss
+        lesson = self._lesson(logits.detach(), count, mask, generator)
+        return loss + criterion(self.predictor(x, lesson), y).sum() / max(len(x), 1)
+
+    def _fixed_predictor(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """Gradients pass through it, to the choice; its weights get none."""
+        state = {name: value.detach() for name, value in self.predictor.state_dict().items()}
+        return lambda x, z: functional_call(self.predictor, state, (x, z))
+
+    def _lesson(
+        self,
+        logits: Tensor,
+        count: int | Tensor,
+        mask: Tensor | None,
+        generator: torch.Generator | None,
+    ) -> Tensor:
+        """Choices (batch, n) that say nothing about the input they are given with."""
+        flat = torch.zeros_like(logits)
+        uniform = functional.sample(flat, count, mask=mask, generator=generator)
+        if mask is not None or isinstance(count, Tensor):
+            # Another input's choice may fall on what is forbidden here, or be of another size.
+            return uniform
+        others = functional.sample(logits, count, generator=generator)
+        order = torch.randperm(len(logits), generator=generator, device=logits.device)
+        half = torch.rand(len(logits), 1, generator=generator, device=logits.device) < 0.5
+        return torch.where(half, uniform, others[order])
 
     def forward(
         self,

@@ -1,0 +1,1 @@
+"""Do explanations find the features that matter? Problems where these are known."""
