@@ -66,7 +66,7 @@ class Scorer(_Stacked):
         # Dropout of both parts: of the whole's once for all words of a text.
         around = self.around(F.dropout(around, DROPOUT, self.training))
         whole = self.of_whole(F.dropout(whole, DROPOUT, self.training))
-        logits: Tensor = self.last((around + whole).relu().float())
+        logits: Tensor = self.last((around + whole).relu().to(self.last.weight.dtype))
         return logits[:, :, :-1, 0].flatten(0, 1)
 
 

@@ -13,6 +13,10 @@ from ksubset import estimators, functional
 from ksubset.estimators import Estimator, Pathwise
 from ksubset.estimators.base import check_samples
 
+# The share of lessons with uniformly random choices, from which a predictor learns what the scorer
+# does not choose yet.
+_UNIFORM = 0.25
+
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -82,13 +86,13 @@ class KSubsetExplainer(nn.Module):
         k: how many items are chosen; fewer where the mask allows fewer.
         estimator: a name (:data:`ksubset.estimators.ESTIMATORS`), or an estimator.
         num_samples: choices drawn for every input in a training step.
-        honest: train the predictor on choices that were made without looking at the input: half of
-            them uniformly at random, half those of other inputs of the batch (with a mask or a k
-            per input, all of them uniformly). Trained on choices that were made for its inputs, a
-            predictor can learn what the choice itself says: the scorer, which has seen everything,
-            then tells it the outcome in a code of chosen positions; predictions are excellent and
-            the explanation is worthless. The scorer learns as before, from a predictor that cannot
-            be told.
+        honest: train the predictor on choices that were made without looking at the input: those
+            of other inputs of the batch, and for a quarter of the inputs uniformly random ones
+            (with a mask or a k per input, for all of them). Trained on choices that were made for
+            its inputs, a predictor can learn what the choice itself says: the scorer, which has
+            seen everything, then tells it the outcome in a code of chosen positions; predictions
+            are excellent and the explanation is worthless. The scorer learns as before, from a
+            predictor that cannot be told.
 
     Example:
         >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
@@ -187,8 +191,8 @@ class KSubsetExplainer(nn.Module):
             return uniform
         others = functional.sample(logits, count, generator=generator)
         order = torch.randperm(len(logits), generator=generator, device=logits.device)
-        half = torch.rand(len(logits), 1, generator=generator, device=logits.device) < 0.5
-        return torch.where(half, uniform, others[order])
+        some = torch.rand(len(logits), 1, generator=generator, device=logits.device) < _UNIFORM
+        return torch.where(some, uniform, others[order])
 
     def forward(
         self,
