@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from experiments.datasets.beer import beer
 from experiments.datasets.files import data_folder
 from experiments.report import Page, Picture, Table
 from experiments.runs import RunFolder, environment, resumable_folder
-from experiments.sweep import Event, Job, sweep
+from experiments.sweep import Job, run_all
 
 Run = Callable[[Sequence[Job]], dict[str, dict[str, Any]]]
 
@@ -31,30 +32,14 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
     console = Console()
     data = data_folder(settings.data_dir, "beer").resolve()
     with resumable_folder(output, settings.identity(), overwrite, settings.resume) as folder:
-        run_jobs = _runner(settings, folder, console)
+        run_jobs = partial(
+            run_all, work=WORK, folder=folder.path / "jobs", console=console,
+            engine=settings.engine, workers=settings.at_a_time, address=settings.address,
+        )  # fmt: skip
         tuned, grids = tune(settings, data, run_jobs) if settings.tune else ({}, [])
         cells = train(settings, data, tuned, run_jobs)
         _write(folder, settings, data, cells, grids)
     console.print(f"written: {output / 'report.html'}")
-
-
-def _runner(settings: Settings, folder: RunFolder, console: Console) -> Run:
-    def on_event(event: Event) -> None:
-        console.print(str(event), markup=False, highlight=False)
-
-    def run_jobs(jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
-        found = sweep(
-            jobs, WORK, folder.path / "jobs", engine=settings.engine, workers=settings.at_a_time,
-            address=settings.address, on_event=on_event,
-        )  # fmt: skip
-        if found.failures:
-            raise ValueError(
-                f"{len(found.failures)} of {len(jobs)} jobs failed ({', '.join(found.failures)}): "
-                "--resume tries them again"
-            )
-        return found.results
-
-    return run_jobs
 
 
 def _write(

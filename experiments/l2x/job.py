@@ -45,7 +45,7 @@ def train(settings: dict[str, Any]) -> dict[str, Any]:
     data, test = draw(problem, settings["examples"], seed), draw(problem, _TEST, seed + _APART)
     history = fit(
         model, data.x, data.y, loss="cross_entropy", epochs=settings["epochs"],
-        batch_size=settings["batch"], learning_rate=settings["rate"], seed=seed,
+        batch_size=settings["batch"], learning_rate=settings["rate"], decay=True, seed=seed,
     )  # fmt: skip
     found = model.explain(test.x)
     return {

@@ -6,5 +6,6 @@ and a failed one is reported, tried again and named at the end.
 
 from experiments.sweep.driver import Event, Outcome, sweep
 from experiments.sweep.jobs import Failure, Job
+from experiments.sweep.reporting import run_all
 
-__all__ = ["Event", "Failure", "Job", "Outcome", "sweep"]
+__all__ = ["Event", "Failure", "Job", "Outcome", "run_all", "sweep"]

@@ -62,6 +62,7 @@ def fit(
     epochs: int = 20,
     batch_size: int = 64,
     learning_rate: float = 1e-3,
+    decay: bool = False,
     clip: float | None = None,
     validation: float = 0.1,
     seed: int = 0,
@@ -79,6 +80,7 @@ def fit(
         k: (examples,), of every example its own.
         loss: "mse"; "cross_entropy", for classes or for probabilities of them; or a function of
             predictions and outcomes that returns (batch,).
+        decay: let the learning rate fall to zero over all steps, along half a cosine.
         clip: the largest norm of a gradient.
         validation: the share of examples held out, drawn at random; 0 keeps the last epoch.
         seed: of the split, the order of examples and the samples.
@@ -116,6 +118,8 @@ def fit(
         )  # fmt: skip
 
     optimizer = torch.optim.Adam(explainer.parameters(), lr=learning_rate)
+    steps = epochs * math.ceil(len(trained) / batch_size)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps) if decay else None
     history, best = FitHistory(), math.inf
     weights = None
     for epoch in range(1, epochs + 1):
@@ -132,6 +136,8 @@ def fit(
             if clip is not None:
                 torch.nn.utils.clip_grad_norm_(explainer.parameters(), clip)
             optimizer.step()
+            if schedule is not None:
+                schedule.step()
             total += float(value.detach()) * len(rows)
         history.training.append(total / len(trained))
         found = _validate(explainer, kept, part, criterion, batch_size)
