@@ -47,10 +47,12 @@ class Problem(abc.ABC):
         """y'a summed over targets, (b,), and X'a, (b, n, t), with
         a = (I + gamma X diag(z) X')^-1 y, of weights z >= 0 (b, n)."""
 
-    def solve(self, support: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-        """Ridge weights (b, k, t) of supports (b, k), and their penalised loss (b,)."""
+    def solve(self, support: Tensor, penalty: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Ridge weights (b, k, t) of supports (b, k), and their penalised loss (b,); one penalty
+        for all columns, or (n,)."""
         matrix = self.block(support)
-        matrix.diagonal(dim1=-2, dim2=-1).add_(penalty)
+        extra = penalty[support] if isinstance(penalty, Tensor) else penalty
+        matrix.diagonal(dim1=-2, dim2=-1).add_(extra)
         moments = self.moments[support]
         weights = torch.cholesky_solve(moments, _cholesky(matrix))
         return weights, self.total - (moments * weights).sum((-1, -2))
@@ -98,7 +100,7 @@ class GramProblem(Problem):
 
 
 class RowProblem(Problem):
-    """From the rows: X is never squared, memory stays O(mn).
+    """From the rows: X'X is never formed, memory stays O(mn).
 
     Args:
         x: X, (m, n).
