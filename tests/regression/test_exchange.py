@@ -60,6 +60,16 @@ def test_additions_removals_and_swaps(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_one_target_of_several(kind: str) -> None:
+    problem, x, y = make(kind, t=3)
+    penalty = torch.ones(7, dtype=torch.float64)
+    support = torch.tensor([[1, 4]])
+    for index in range(3):
+        one = Exchange.of(problem.target(index), support, penalty)
+        assert float(one.loss) == pytest.approx(plain(x, y[:, index : index + 1], [1, 4], penalty))
+
+
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_no_swap_is_left(kind: str, seed: int) -> None:
     torch.manual_seed(seed)

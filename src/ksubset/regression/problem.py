@@ -18,12 +18,21 @@ class Problem(abc.ABC):
     Attributes:
         moments: X'y, (n, t).
         squares: the squared norms of the columns of X, (n,).
-        total: y'y summed over targets.
+        totals: y'y of every target, (t,).
     """
 
     moments: Tensor
     squares: Tensor
-    total: Tensor
+    totals: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """y'y summed over targets."""
+        return self.totals.sum()
+
+    @abc.abstractmethod
+    def target(self, index: int) -> Problem:
+        """One target alone."""
 
     @property
     def n(self) -> int:
@@ -64,17 +73,22 @@ class GramProblem(Problem):
     Args:
         gram: X'X, (n, n).
         moments: X'y, (n, t).
-        total: y'y summed over targets.
+        totals: y'y of every target, (t,).
     """
 
-    def __init__(self, gram: Tensor, moments: Tensor, total: Tensor) -> None:
-        self.gram, self.moments, self.total = gram, moments, total
+    def __init__(self, gram: Tensor, moments: Tensor, totals: Tensor) -> None:
+        self.gram, self.moments, self.totals = gram, moments, totals
         self.squares = gram.diagonal()
 
     @classmethod
     def from_rows(cls, x: Tensor, y: Tensor) -> GramProblem:
         """Of X (m, n) and y (m, t), in one pass over the rows."""
-        return cls(x.T @ x, x.T @ y, y.square().sum())
+        return cls(x.T @ x, x.T @ y, y.square().sum(0))
+
+    def target(self, index: int) -> GramProblem:
+        """One target alone."""
+        one = slice(index, index + 1)
+        return GramProblem(self.gram, self.moments[:, one], self.totals[one])
 
     def block(self, support: Tensor) -> Tensor:
         """X_S'X_S."""
@@ -109,9 +123,13 @@ class RowProblem(Problem):
 
     def __init__(self, x: Tensor, y: Tensor) -> None:
         self.x, self.y = x, y
-        self.moments, self.total = x.T @ y, y.square().sum()
+        self.moments, self.totals = x.T @ y, y.square().sum(0)
         # A product of columns with themselves, without a copy of X.
         self.squares = torch.stack([part.square().sum(0) for part in x.split(256)]).sum(0)
+
+    def target(self, index: int) -> RowProblem:
+        """One target alone."""
+        return RowProblem(self.x, self.y[:, index : index + 1])
 
     def _columns(self, support: Tensor) -> Tensor:
         return self.x.T[support]  # (b, k, m)

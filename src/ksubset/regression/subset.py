@@ -12,7 +12,6 @@ from ksubset.regression.loss import make_problem
 from ksubset.regression.problem import Problem
 from ksubset.regression.training import Settings, Trained, train
 
-
 _CHUNK = 256  # rows
 
 

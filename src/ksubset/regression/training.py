@@ -171,7 +171,7 @@ def _train_screened(
     for turn in range(rounds):
         kept = score.topk(min(size, problem.n)).indices
         x = problem.x[:, kept]
-        part = GramProblem(x.T @ x, problem.moments[kept], problem.total)
+        part = GramProblem(x.T @ x, problem.moments[kept], problem.totals)
         trained.logits = _first_logits(part, k, rows, penalty[kept], settings, generator)
         _descend(trained, part, rows, penalty[kept], settings, generator)
         if turn < rounds - 1:
