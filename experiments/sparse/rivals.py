@@ -25,7 +25,9 @@ Finder = Callable[[Array, Array, int, int], tuple[int, ...]]  # terms, target, k
 def residual(x: Array, y: Array, support: Iterable[int]) -> float:
     """Root mean square of what least squares on the support leaves."""
     columns = x[:, list(support)]
-    return float(np.sqrt(np.square(y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]).mean()))
+    return float(
+        np.sqrt(np.square(y - columns @ np.linalg.lstsq(columns, y, rcond=None)[0]).mean())
+    )
 
 
 def _normed(x: Array) -> Array:
@@ -115,9 +117,9 @@ def exhaustive(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
     gram, moments = columns.T @ columns, columns.T @ y
     table = np.array(list(itertools.combinations(range(x.shape[1]), k)))
     blocks = gram[table[:, :, None], table[:, None, :]]
-    explained = (
-        moments[table] * np.linalg.solve(blocks, moments[table][..., None])[..., 0]
-    ).sum(-1)
+    explained = (moments[table] * np.linalg.solve(blocks, moments[table][..., None])[..., 0]).sum(
+        -1
+    )
     return tuple(table[explained.argmax()].tolist())
 
 
