@@ -70,7 +70,8 @@ def solve(
     def nonlinear(v: Array) -> Array:
         return factor * np.fft.rfft(np.fft.irfft(v, n) ** 2)
 
-    v = np.fft.rfft(np.cos(x / 16) * (1 + np.sin(x / 16)))
+    angle = 2 * np.pi * x / length
+    v = np.fft.rfft(np.cos(angle) * (1 + np.sin(angle)))
     found = [np.fft.irfft(v, n)]
     for _ in range(frames - 1):
         for _ in range(steps):

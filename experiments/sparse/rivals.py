@@ -1,7 +1,7 @@
 """Who looks for the terms, each given k: by PySINDy, by scikit-learn, by all subsets, by us.
 
-Rivals with a threshold or a penalty get the best one for their own good: of a grid, the setting whose
-model has k terms and the smallest residual.
+Rivals with a threshold or a penalty get the best one for their own good: of a grid, the setting
+whose model has k terms and the smallest residual.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _best(candidates: Iterable[Array], x: Array, y: Array, k: int) -> tuple[int,
     return min(fitting, key=lambda support: residual(x, y, support), default=())
 
 
-def _optimised(optimizer: Any, x: Array, y: Array) -> Array:
+def _optimised(optimizer: Any, x: Array, y: Array) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a threshold that leaves nothing, or no convergence
         return optimizer.fit(_normed(x), y[:, None])

@@ -58,7 +58,7 @@ def fitted(data: Regression, support: tuple[int, ...]) -> tuple[Array, float]:
 
 def _compressed(x: Array, y: Array) -> tuple[Array, Array]:
     """Fewer rows with the same Gram matrix and moments: all that the rivals depend on."""
-    triangle = np.linalg.qr(np.column_stack([x, y]), mode="r")
+    triangle: Array = np.linalg.qr(np.column_stack([x, y]), mode="r")  # type: ignore[assignment]
     return triangle[:, :-1], triangle[:, -1]
 
 
