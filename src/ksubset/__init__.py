@@ -3,7 +3,7 @@
 Choose exactly k of n items at random, by learned logits, and train through the choice.
 """
 
-from ksubset import estimators, explain, nn, oracle
+from ksubset import estimators, explain, nn, oracle, regression
 from ksubset.distributions import KSubset, SimpleKSubset, k_hot
 from ksubset.functional import (
     covariance_matrix,
@@ -43,6 +43,7 @@ __all__ = [
     "nn",
     "oracle",
     "pairwise_marginals",
+    "regression",
     "sample",
     "sample_indices",
     "simple",

@@ -1,0 +1,122 @@
+"""What adding, leaving out or swapping columns does to the loss: exactly, for all of them at once.
+
+With M = (X_S'X_S + P_S)^-1, w = M X_S'y, H = X'X_S M, c = X'(y - X_S w) and
+s_j = |x_j|^2 + p_j - (H X_S'X)_jj, adding j lowers the penalised loss by c_j^2 / s_j, leaving out i
+raises it by w_i^2 / M_ii, and putting j in the place of i lowers it by
+(c_j + H_ji w_i / M_ii)^2 / (s_j + H_ji^2 / M_ii) - w_i^2 / M_ii.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ksubset.regression.problem import Problem
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The quantities above for supports (b, k)."""
+
+    loss: Tensor  # (b,)
+    inverse: Tensor  # M's diagonal, (b, k)
+    weights: Tensor  # w, (b, k, t)
+    common: Tensor  # c, (b, n, t)
+    left: Tensor  # s, (b, n): zero where a column adds nothing to those chosen
+    mixed: Tensor  # H, (b, n, k)
+
+    @classmethod
+    def of(
+        cls, problem: Problem, support: Tensor, penalty: Tensor, products: Tensor | None = None
+    ) -> Exchange:
+        """Of supports (b, k), penalties (n,) and, where they are known, X'X_S (b, n, k)."""
+        products = problem.products(support) if products is None else products
+        matrix = products.gather(1, support.unsqueeze(-1).expand(-1, -1, support.shape[1]))
+        matrix = matrix + torch.diag_embed(penalty[support])
+        factor = torch.linalg.cholesky(matrix)
+        inverse = torch.cholesky_inverse(factor)
+        moments = problem.moments[support]
+        # By the factor, not the inverse: columns may all but depend on each other.
+        weights = torch.cholesky_solve(moments, factor)
+        mixed = torch.cholesky_solve(products.transpose(-1, -2), factor).transpose(-1, -2)
+        own = problem.squares + penalty
+        left = own - (mixed * products).sum(-1)
+        # Rounding leaves a little of a column that is in the span of the others.
+        left = torch.where(left > 1e3 * torch.finfo(own.dtype).eps * own, left, 0)
+        return cls(
+            problem.total - (moments * weights).sum((-1, -2)),
+            inverse.diagonal(dim1=-2, dim2=-1),
+            weights,
+            problem.moments - products @ weights,
+            left,
+            mixed,
+        )
+
+    def additions(self) -> Tensor:
+        """By how much each column would lower the loss, (b, n)."""
+        gains = self.common.square().sum(-1) / self.left
+        return torch.where(self.left > 0, gains, 0)
+
+    def removals(self) -> Tensor:
+        """By how much leaving out each chosen column would raise the loss, (b, k)."""
+        return self.weights.square().sum(-1) / self.inverse
+
+    def differences(self, support: Tensor) -> Tensor:
+        """The discrete counterpart of the loss's gradient, (b, n): the loss with a column less the
+        loss without it."""
+        return -self.additions().scatter(-1, support, self.removals())
+
+    def swaps(self, support: Tensor) -> Tensor:
+        """By how much column j in the place of the i-th chosen one lowers the loss, (b, n, k)."""
+        ratio = (self.weights / self.inverse.unsqueeze(-1)).unsqueeze(1)  # (b, 1, k, t)
+        numerator = self.mixed.new_zeros(self.mixed.shape)
+        for target in range(self.weights.shape[-1]):
+            shared = self.common[..., target].unsqueeze(-1)
+            numerator += (shared + self.mixed * ratio[..., target]).square()
+        room = self.left.unsqueeze(-1) + self.mixed.square() / self.inverse.unsqueeze(1)
+        gains = torch.where(room > 0, numerator / room, 0) - self.removals().unsqueeze(1)
+        index = support.unsqueeze(-1).expand(-1, -1, support.shape[1])
+        return gains.scatter(1, index, -torch.inf)
+
+
+def least_penalty(dtype: torch.dtype) -> float:
+    """On columns of norm 1: columns that depend on each other must not spoil a solve, nor this
+    little the loss."""
+    return float(torch.finfo(dtype).eps ** (2 / 3))
+
+
+def swap_search(
+    problem: Problem, support: Tensor, penalty: Tensor, most: int = 1000
+) -> tuple[Tensor, Tensor, int]:
+    """Put the best column in the place of the worst while that lowers the loss.
+
+    Args:
+        support: (k,), where to start.
+        penalty: of every column, (n,).
+        most: the largest number of swaps.
+
+    Returns:
+        A support (k,) that no swap of one column improves, its penalised loss, the swaps made.
+    """
+    best = support
+    products = problem.products(support.unsqueeze(0))
+    tolerance = 1e2 * torch.finfo(products.dtype).eps * problem.total
+    loss = problem.total.new_tensor(torch.inf)
+    chosen, swaps = support, -1
+    while swaps < most:
+        state = Exchange.of(problem, chosen.unsqueeze(0), penalty, products)
+        if not state.loss[0] < loss:  # rounding promised what it did not keep
+            break
+        best, loss, swaps = chosen, state.loss[0], swaps + 1
+        if loss <= 4 * least_penalty(loss.dtype) * state.weights.square().sum():
+            break  # an exact fit: what is left is the least penalty, and rounding
+        gain, place = state.swaps(chosen.unsqueeze(0)).flatten().max(0)
+        if not gain > tolerance:
+            break
+        new, out = divmod(int(place), len(chosen))
+        chosen = chosen.clone()
+        chosen[out] = new
+        products[..., out] = problem.products(chosen[None, out : out + 1])[..., 0]
+    return best, loss, swaps

@@ -1,0 +1,172 @@
+"""A least squares problem as the losses and the search see it: by its Gram matrix or by its rows.
+
+Both answer the same questions, for batches of supports (b, k): the blocks of the Gram matrix, and
+what the residual has in common with every column.
+"""
+
+from __future__ import annotations
+
+import abc
+
+import torch
+from torch import Tensor
+
+
+class Problem(abc.ABC):
+    """y (m, t) explained by columns of X (m, n).
+
+    Attributes:
+        moments: X'y, (n, t).
+        squares: the squared norms of the columns of X, (n,).
+        totals: y'y of every target, (t,).
+    """
+
+    moments: Tensor
+    squares: Tensor
+    totals: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        """y'y summed over targets."""
+        return self.totals.sum()
+
+    @abc.abstractmethod
+    def target(self, index: int) -> Problem:
+        """One target alone."""
+
+    @property
+    def n(self) -> int:
+        """The number of columns."""
+        return self.moments.shape[0]
+
+    @abc.abstractmethod
+    def block(self, support: Tensor) -> Tensor:
+        """X_S'X_S, (b, k, k), of supports (b, k)."""
+
+    @abc.abstractmethod
+    def products(self, support: Tensor) -> Tensor:
+        """X'X_S, (b, n, k), of supports (b, k)."""
+
+    @abc.abstractmethod
+    def correlations(self, support: Tensor, weights: Tensor) -> Tensor:
+        """X'(y - X_S w), (b, n, t), of weights (b, k, t)."""
+
+    @abc.abstractmethod
+    def fractional(self, z: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+        """y'a summed over targets, (b,), and X'a, (b, n, t), with
+        a = (I + gamma X diag(z) X')^-1 y, of weights z >= 0 (b, n)."""
+
+    def solve(self, support: Tensor, penalty: float | Tensor) -> tuple[Tensor, Tensor]:
+        """Ridge weights (b, k, t) of supports (b, k), and their penalised loss (b,); one penalty
+        for all columns, or (n,)."""
+        matrix = self.block(support)
+        extra = penalty[support] if isinstance(penalty, Tensor) else penalty
+        matrix.diagonal(dim1=-2, dim2=-1).add_(extra)
+        moments = self.moments[support]
+        weights = torch.cholesky_solve(moments, _cholesky(matrix))
+        return weights, self.total - (moments * weights).sum((-1, -2))
+
+
+class GramProblem(Problem):
+    """From the Gram matrix: the cost of everything is independent of the rows.
+
+    Args:
+        gram: X'X, (n, n).
+        moments: X'y, (n, t).
+        totals: y'y of every target, (t,).
+    """
+
+    def __init__(self, gram: Tensor, moments: Tensor, totals: Tensor) -> None:
+        self.gram, self.moments, self.totals = gram, moments, totals
+        self.squares = gram.diagonal()
+
+    @classmethod
+    def from_rows(cls, x: Tensor, y: Tensor) -> GramProblem:
+        """Of X (m, n) and y (m, t), in one pass over the rows."""
+        return cls(x.T @ x, x.T @ y, y.square().sum(0))
+
+    def target(self, index: int) -> GramProblem:
+        """One target alone."""
+        one = slice(index, index + 1)
+        return GramProblem(self.gram, self.moments[:, one], self.totals[one])
+
+    def block(self, support: Tensor) -> Tensor:
+        """X_S'X_S."""
+        return self.gram[support.unsqueeze(-1), support.unsqueeze(-2)]
+
+    def products(self, support: Tensor) -> Tensor:
+        """X'X_S."""
+        return self.gram[support].transpose(-1, -2)
+
+    def correlations(self, support: Tensor, weights: Tensor) -> Tensor:
+        """X'(y - X_S w)."""
+        return self.moments - self.gram[support].transpose(-1, -2) @ weights
+
+    def fractional(self, z: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+        """By n x n solves."""
+        root = (gamma * z).sqrt()
+        matrix = root.unsqueeze(-1) * self.gram * root.unsqueeze(-2)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1)
+        inner = torch.cholesky_solve(root.unsqueeze(-1) * self.moments, _cholesky(matrix))
+        weights = root.unsqueeze(-1) * inner
+        values = self.total - (self.moments * weights).sum((-1, -2))
+        return values, self.moments - self.gram @ weights
+
+
+class RowProblem(Problem):
+    """From the rows: X'X is never formed, memory stays O(mn).
+
+    Args:
+        x: X, (m, n).
+        y: (m, t).
+    """
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+        self.moments, self.totals = x.T @ y, y.square().sum(0)
+        # A product of columns with themselves, without a copy of X.
+        self.squares = torch.stack([part.square().sum(0) for part in x.split(256)]).sum(0)
+
+    def target(self, index: int) -> RowProblem:
+        """One target alone."""
+        return RowProblem(self.x, self.y[:, index : index + 1])
+
+    def _columns(self, support: Tensor) -> Tensor:
+        return self.x.T[support]  # (b, k, m)
+
+    def block(self, support: Tensor) -> Tensor:
+        """X_S'X_S."""
+        columns = self._columns(support)
+        return columns @ columns.transpose(-1, -2)
+
+    def products(self, support: Tensor) -> Tensor:
+        """X'X_S."""
+        columns = self._columns(support)
+        return (columns.reshape(-1, columns.shape[-1]) @ self.x).reshape(
+            *support.shape, self.n
+        ).transpose(-1, -2)  # fmt: skip
+
+    def correlations(self, support: Tensor, weights: Tensor) -> Tensor:
+        """X'(y - X_S w)."""
+        return self._back(self.y - self._columns(support).transpose(-1, -2) @ weights)
+
+    def fractional(self, z: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
+        """By m x m solves, one weighting at a time: each needs X with scaled columns."""
+        left = []
+        for row in z:
+            active = (row > 0).nonzero().squeeze(-1)
+            scaled = self.x[:, active] * (gamma * row[active]).sqrt()
+            matrix = scaled @ scaled.T
+            matrix.diagonal().add_(1)
+            left.append(torch.cholesky_solve(self.y, _cholesky(matrix)))
+        a = torch.stack(left)
+        return (self.y * a).sum((-1, -2)), self._back(a)
+
+    def _back(self, a: Tensor) -> Tensor:
+        """X'a of (b, m, t): one product for the whole batch."""
+        flat = a.transpose(-1, -2).reshape(-1, a.shape[-2]) @ self.x
+        return flat.reshape(a.shape[0], a.shape[-1], self.n).transpose(-1, -2)
+
+
+def _cholesky(matrix: Tensor) -> Tensor:
+    return torch.linalg.cholesky(matrix)

@@ -1,0 +1,106 @@
+"""What the estimators share: checked arrays in, a choice and refitted coefficients out."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils import check_random_state
+
+from ksubset.regression import Choice, Settings, Standardised, choose, standardise
+
+Array = npt.NDArray[Any]
+
+# Beyond this many numbers the columns are searched in float32.
+_MOST_DOUBLES = 10**8
+
+
+def check_k(k: Any, n: int) -> int:
+    """The number of columns to choose of n; None is half of them."""
+    if k is None:
+        return max(1, n // 2)
+    if isinstance(k, bool) or not isinstance(k, numbers.Integral):
+        raise TypeError(f"k must be an int or None, got {k!r}")
+    if not 1 <= int(k) <= n:
+        raise ValueError(f"k must be between 1 and n_features = {n}, got {k}")
+    return int(k)
+
+
+def check_settings(
+    *, alpha: float, gamma: float | None, n_restarts: int, max_iter: int
+) -> Settings:
+    """Of the training, from an estimator's parameters."""
+    if not alpha >= 0:
+        raise ValueError(f"alpha must not be negative, got {alpha!r}")
+    if gamma is not None and not gamma > 0:
+        raise ValueError(f"gamma must be positive or None, got {gamma!r}")
+    if n_restarts < 1 or max_iter < 1:
+        raise ValueError(
+            f"n_restarts and max_iter must be at least 1, got {n_restarts} and {max_iter}"
+        )
+    return Settings(steps=max_iter, restarts=n_restarts, gamma=gamma)
+
+
+def prepare(
+    x: Array, y: Array, weights: Array | None, fit_intercept: bool, method: str = "auto"
+) -> Standardised:
+    """The standardised problem of arrays X (m, n) and y (m,) or (m, t)."""
+    dtype = torch.float32 if x.size > _MOST_DOUBLES else torch.float64
+    work = x if x.size > _MOST_DOUBLES else x.astype(np.float64, copy=False)
+    with warnings.catch_warnings():
+        # The array may be read-only: nothing writes to it.
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")
+        columns = torch.from_numpy(np.ascontiguousarray(work))
+    return standardise(
+        columns,
+        torch.from_numpy(np.array(y, dtype=work.dtype)),
+        centre=fit_intercept,
+        weights=None if weights is None else torch.from_numpy(weights.astype(work.dtype)),
+        method=method,
+        dtype=dtype,
+    )
+
+
+def choose_columns(
+    data: Standardised, k: int, alpha: float, search: bool, settings: Settings, random_state: Any
+) -> Choice:
+    """With a generator of torch's made from scikit-learn's random state."""
+    seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    generator = torch.Generator().manual_seed(seed)
+    return choose(data, k, ridge=alpha, search=search, settings=settings, generator=generator)
+
+
+def refit(
+    x: Array, y: Array, weights: Array | None, support: Array, alpha: float, fit_intercept: bool
+) -> tuple[Array, Array]:
+    """Coefficients (t, k) and intercepts (t,) of least squares on the chosen columns, with ridge
+    penalty alpha; of several solutions the shortest."""
+    columns = x[:, support].astype(np.float64)
+    targets = y.reshape(len(y), -1).astype(np.float64)
+    share = np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
+    middle, level = np.zeros(columns.shape[1]), np.zeros(targets.shape[1])
+    if fit_intercept:
+        middle, level = share @ columns, share @ targets
+        columns, targets = columns - middle, targets - level
+    if weights is not None:
+        root = np.sqrt(weights)[:, None]
+        columns, targets = columns * root, targets * root
+    if alpha:
+        width = columns.shape[1]
+        columns = np.concatenate([columns, np.sqrt(alpha) * np.eye(width)])
+        targets = np.concatenate([targets, np.zeros((width, targets.shape[1]))])
+    # Columns of norm 1, so that the solver's cut-off does not depend on units.
+    norms = np.linalg.norm(columns, axis=0)
+    norms[norms == 0] = 1
+    coefficients = (np.linalg.lstsq(columns / norms, targets, rcond=None)[0].T) / norms
+    return coefficients, level - coefficients @ middle
+
+
+def history(choice: Choice) -> dict[str, Array]:
+    """Of every step: arrays by name."""
+    steps = choice.trained.history
+    return {name: np.array([step[name] for step in steps]) for name in (steps[0] if steps else ())}

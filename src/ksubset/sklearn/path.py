@@ -1,0 +1,152 @@
+"""How many features? The path over k, with an information criterion and cross-validation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from scipy.special import gammaln
+from sklearn.model_selection import check_cv
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_X_y
+
+from ksubset.sklearn.fitting import (
+    Array,
+    check_k,
+    check_settings,
+    choose_columns,
+    prepare,
+    refit,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+@dataclass(frozen=True)
+class KPath:
+    """Best subsets of every size k = 1 ... K.
+
+    Attributes:
+        k: the sizes, (K,).
+        supports: the chosen features of every size.
+        loss: residual sums of squares, averaged over observations and targets, (K,).
+        bic: m t log(loss) + (k t) log m; t targets, m observations.
+        ebic: bic + 2 log C(n, k): also pays for having had n features to choose from.
+        cv: mean squared errors of the folds, (K, folds); subsets are chosen anew in each.
+    """
+
+    k: Array
+    supports: list[Array]
+    loss: Array
+    bic: Array
+    ebic: Array
+    cv: Array | None = None
+
+    def best(self, criterion: str = "ebic") -> int:
+        """The k with the smallest "bic", "ebic" or "cv" (mean of the folds), or the smallest k
+        within one standard error of that, "cv_1se"."""
+        if criterion in ("bic", "ebic"):
+            return int(self.k[np.argmin(getattr(self, criterion))])
+        if criterion not in ("cv", "cv_1se"):
+            raise ValueError(
+                f"criterion must be one of 'bic', 'ebic', 'cv', 'cv_1se', got {criterion!r}"
+            )
+        if self.cv is None:
+            raise ValueError(f"criterion {criterion!r} needs a path with cv")
+        mean = self.cv.mean(1)
+        lowest = int(np.argmin(mean))
+        if criterion == "cv":
+            return int(self.k[lowest])
+        error = self.cv[lowest].std(ddof=1) / np.sqrt(self.cv.shape[1])
+        return int(self.k[np.flatnonzero(mean <= mean[lowest] + error)[0]])
+
+
+def k_path(
+    X: Any,  # noqa: N803
+    y: Any,
+    k_max: int | None = None,
+    *,
+    cv: Any = None,
+    fit_intercept: bool = True,
+    alpha: float = 0.0,
+    search: bool = True,
+    gamma: float | None = None,
+    n_restarts: int = 4,
+    max_iter: int = 60,
+    method: str = "auto",
+    random_state: Any = None,
+) -> KPath:
+    """Best subsets of the sizes 1 ... k_max, from one Gram matrix.
+
+    Args:
+        X, y: (m, n) and (m,) or (m, t).
+        k_max: None takes the smaller of n and 10.
+        cv: folds as scikit-learn takes them (a number, a splitter); None for none.
+        others: as in :class:`KSubsetRegressor`.
+
+    Example:
+        >>> from ksubset.sklearn import k_path
+        >>> x = torch.randn(300, 15).double().numpy()
+        >>> y = x[:, 1] + x[:, 4] - x[:, 9] + 0.3 * torch.randn(300).numpy()
+        >>> path = k_path(x, y, k_max=6, cv=5, random_state=0)
+        >>> path.best("ebic"), path.best("cv_1se"), path.supports[2].tolist()
+        (3, 3, [1, 4, 9])
+    """
+    x, targets = check_X_y(X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
+    largest = check_k(min(10, x.shape[1]) if k_max is None else k_max, x.shape[1])
+    settings = check_settings(alpha=alpha, gamma=gamma, n_restarts=n_restarts, max_iter=max_iter)
+    random = check_random_state(random_state)
+    targets = targets.reshape(len(targets), -1)
+
+    def supports(rows: Array) -> list[Array]:
+        data = prepare(x[rows], targets[rows], None, fit_intercept, method)
+        chosen = (
+            choose_columns(data, k, alpha, search, settings, random) for k in range(1, largest + 1)
+        )
+        return [choice.support.numpy() for choice in chosen]
+
+    def error(support: Array, fitted: Array, tested: Array) -> float:
+        weights, level = refit(x[fitted], targets[fitted], None, support, alpha, fit_intercept)
+        return float(np.square(targets[tested] - x[tested][:, support] @ weights.T - level).mean())
+
+    everything = np.arange(len(x))
+    found = supports(everything)
+    loss = np.array([error(support, everything, everything) for support in found])
+    folds = None
+    if cv is not None:
+        columns = []
+        for fitted, tested in check_cv(cv).split(x, targets):
+            columns.append([error(support, fitted, tested) for support in supports(fitted)])
+        folds = np.array(columns).T
+    sizes = np.arange(1, largest + 1)
+    m, t = targets.shape
+    floor = np.finfo(np.float64).eps ** 2 * max(float(np.square(targets).mean()), 1e-300)
+    bic = m * t * np.log(np.maximum(loss, floor)) + sizes * t * np.log(m)
+    n = x.shape[1]
+    ways = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
+    return KPath(sizes, found, loss, bic, bic + 2 * ways, folds)
+
+
+def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> Axes:
+    """The residual mean square, the criterion and the errors of cross-validation over k; needs
+    matplotlib."""
+    chosen = path.best(criterion)
+    if ax is None:
+        from matplotlib import pyplot
+
+        ax = pyplot.subplots(figsize=(6, 3.5), layout="constrained")[1]
+    ax.plot(path.k, path.loss, "o-", color="C0", label="training")
+    if path.cv is not None:
+        spread = path.cv.std(1, ddof=1) / np.sqrt(path.cv.shape[1])
+        ax.errorbar(path.k, path.cv.mean(1), spread, fmt="s-", color="C1", label="validation")
+    ax.axvline(chosen, color="0.6", linestyle="--", label=f"k = {chosen} ({criterion})")
+    ax.set(xlabel="k", ylabel="mean squared error")
+    ax.set_yscale("log")
+    if criterion in ("bic", "ebic"):
+        right = ax.twinx()
+        right.plot(path.k, getattr(path, criterion), ".:", color="C2")
+        right.set_ylabel(criterion.upper(), color="C2")
+    ax.legend()
+    return ax

@@ -1,0 +1,127 @@
+"""Best-k linear regression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+
+from ksubset.sklearn.fitting import (
+    Array,
+    check_k,
+    check_settings,
+    choose_columns,
+    history,
+    prepare,
+    refit,
+)
+
+
+class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
+    r"""Linear regression on the best k features:
+    :math:`\min_w \sum_j v_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
+    coefficients other than zero.
+
+    A law over k-subsets is trained on the ridge loss of a choice, on standardised columns
+    (:mod:`ksubset.regression`); the likeliest subset of every restart is then improved by swaps
+    while any swap of one feature for another lowers the loss, and the best one is refitted. Several
+    targets share their features.
+
+    Constant features are chosen only if nothing else is left; of features that are the same, one.
+    With k or fewer observations the fit is exact and not unique: the shortest is taken. X of more
+    than 10^8 numbers is searched in float32, and refitted in float64.
+
+    Args:
+        k: how many features; None takes half of them.
+        fit_intercept: with a constant b.
+        alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
+        search: finish with the swap search; else the features with the largest marginals are taken,
+            which is about as good at finding true features and worse at fitting.
+        gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
+            for the training; None estimates it with the noise level.
+        n_restarts: laws trained side by side.
+        max_iter: steps of training.
+        method: "gram", "rows", or "auto", by the number of features.
+        random_state: of the samples.
+
+    Attributes:
+        coef_: (n,), or (t, n) for y of two dimensions; zero but for k of them.
+        intercept_: a number, or (t,).
+        support_: which features were chosen, boolean (n,).
+        marginals_: how likely each was under the trained law, (n,), summing to k.
+        history_: arrays by name, of every step: the sampled loss as a share of y's sum of squares,
+            the noise level, gamma and the entropy of the law.
+        n_swaps_: made by the search.
+
+    Example:
+        >>> from ksubset.sklearn import KSubsetRegressor
+        >>> x = torch.randn(100, 20).numpy()
+        >>> y = 2 * x[:, 3] - x[:, 7] + 1
+        >>> model = KSubsetRegressor(k=2, random_state=0).fit(x, y)
+        >>> model.support_.nonzero()[0].tolist(), model.coef_[[3, 7]].round(3).tolist()
+        ([3, 7], [2.0, -1.0])
+    """
+
+    def __init__(
+        self,
+        k: int | None = None,
+        *,
+        fit_intercept: bool = True,
+        alpha: float = 0.0,
+        search: bool = True,
+        gamma: float | None = None,
+        n_restarts: int = 4,
+        max_iter: int = 60,
+        method: str = "auto",
+        random_state: Any = None,
+    ) -> None:
+        self.k = k
+        self.fit_intercept = fit_intercept
+        self.alpha = alpha
+        self.search = search
+        self.gamma = gamma
+        self.n_restarts = n_restarts
+        self.max_iter = max_iter
+        self.method = method
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KSubsetRegressor:  # noqa: N803
+        """On X (m, n) and y (m,) or (m, t); weights (m,) count observations, as repeating them
+        would."""
+        x, y = validate_data(
+            self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
+            ensure_min_samples=2,
+        )  # fmt: skip
+        k = check_k(self.k, x.shape[1])
+        settings = check_settings(
+            alpha=self.alpha, gamma=self.gamma, n_restarts=self.n_restarts, max_iter=self.max_iter
+        )
+        weights = None
+        if sample_weight is not None:
+            weights = _check_sample_weight(
+                sample_weight, x, dtype=np.float64, ensure_non_negative=True
+            )
+        data = prepare(x, y, weights, self.fit_intercept, self.method)
+        choice = choose_columns(data, k, self.alpha, self.search, settings, self.random_state)
+        support = choice.support.numpy()
+        coefficients, intercepts = refit(x, y, weights, support, self.alpha, self.fit_intercept)
+        full = np.zeros((len(coefficients), x.shape[1]))
+        full[:, support] = coefficients
+        self.coef_: Array = full if y.ndim == 2 else full[0]
+        self.intercept_: Any = intercepts if y.ndim == 2 else float(intercepts[0])
+        self.support_ = np.zeros(x.shape[1], dtype=bool)
+        self.support_[support] = True
+        self.marginals_ = choice.marginals.numpy()
+        self.history_ = history(choice)
+        self.n_swaps_ = choice.swaps
+        self.n_iter_ = self.max_iter
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """(m,) or (m, t)."""
+        check_is_fitted(self)
+        x = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        chosen = np.flatnonzero(self.support_)
+        return x[:, chosen] @ self.coef_[..., chosen].T + self.intercept_
