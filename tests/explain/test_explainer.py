@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from ksubset import oracle
 from ksubset.explain import Explanation, KSubsetExplainer, MaskedInput, fit
+from ksubset.explain.fitting import squared_error
 
 
 class Scores(nn.Module):
@@ -150,3 +153,98 @@ def test_clear_errors() -> None:
         explainer.explain(x, mask=torch.ones(10, 4))
     with pytest.raises(ValueError, match="must have the same shape"):
         fit(KSubsetExplainer(nn.Linear(4, 4), MaskedInput(nn.Linear(4, 3)), 2), x, y)
+
+
+class Told(nn.Module):
+    """A predictor that reads nothing but the choice."""
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.read = network(n, 1)
+
+    def forward(self, x: Tensor, z: Tensor) -> Tensor:
+        return self.read(z)
+
+
+@pytest.mark.parametrize("honest", [False, True])
+def test_an_honest_predictor_cannot_be_told_the_outcome(honest: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(2000, 6)
+    y = (x[:, 0] > 0).float()
+    explainer = KSubsetExplainer(network(6, 6), Told(6), 2, honest=honest)
+    history = fit(explainer, x, y, epochs=8, batch_size=100, learning_rate=5e-3)
+    # Without a code, one half is all that can be said: an error of a quarter.
+    if honest:
+        assert min(history.validation) > 0.2
+    else:
+        assert min(history.validation) < 0.05
+
+
+@pytest.mark.parametrize("estimator", ["simple", "l2x", "score"])
+def test_honest_lessons_leave_the_scorer_and_the_predictor_to_themselves(estimator: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 6), torch.randn(8)
+    explainer = KSubsetExplainer(
+        nn.Linear(6, 6), MaskedInput(nn.Linear(6, 1)), 2, estimator, num_samples=4, honest=True
+    )
+    criterion = squared_error
+    explainer.loss(x, y, criterion).backward()
+    assert all(p.grad is not None and p.grad.any() for p in explainer.parameters())
+    # Where the lesson is taken away, the predictor learns nothing at all.
+    explainer.zero_grad()
+    explainer._lesson = lambda *given: torch.zeros(8, 6)  # type: ignore[method-assign]
+    explainer.predictor.network.bias.requires_grad_(False)  # type: ignore[union-attr]
+    explainer.loss(x, y, criterion).backward()
+    weight = explainer.predictor.network.weight  # type: ignore[union-attr]
+    assert not weight.grad.any()
+    assert explainer.scorer.weight.grad.any()  # type: ignore[union-attr]
+
+
+def test_lessons_say_nothing_about_their_inputs() -> None:
+    torch.manual_seed(0)
+    explainer = KSubsetExplainer(Scores(), Total(), 2, honest=True)
+    n, rows = 6, 60_000
+    logits = torch.zeros(rows, n)
+    first = torch.arange(rows) < rows // 2
+    logits[first, 0], logits[~first, 5] = 4.0, 4.0
+    z = explainer._lesson(logits, 2, None, None)
+    assert (z.sum(-1) == 2).all()
+    torch.testing.assert_close(z[first].mean(0), z[~first].mean(0), rtol=0, atol=0.02)
+    # They are of the law of all inputs together, a quarter of them uniform.
+    both = torch.stack([oracle.marginals(row, 2) for row in logits[[0, -1]].double()])
+    expected = 0.75 * both.mean(0) + 0.25 * 2 / n
+    torch.testing.assert_close(z.mean(0).double(), expected, rtol=0, atol=0.02)
+    mask = torch.arange(n) < 4
+    z = explainer._lesson(logits, 2, mask.expand(rows, n), None)
+    torch.testing.assert_close(z.mean(0), torch.tensor([0.5] * 4 + [0.0] * 2), rtol=0, atol=0.02)
+    counts = torch.arange(rows) % 3
+    assert torch.equal(explainer._lesson(logits, counts, None, None).sum(-1), counts.float())
+
+
+def test_masked_input_with_the_choice() -> None:
+    seen = MaskedInput(nn.Identity(), with_choice=True)
+    x, z = torch.tensor([[3.0, 0.0, 5.0]]), torch.tensor([[1.0, 1.0, 0.0]])
+    assert seen(x, z).tolist() == [[3.0, 0.0, 0.0, 1.0, 1.0, 0.0]]
+    vectors = torch.ones(1, 3, 2)
+    assert seen(vectors, z).tolist() == [[[1, 1, 1], [1, 1, 1], [0, 0, 0]]]
+
+
+def test_the_learning_rate_falls() -> None:
+    rates: list[float] = []
+
+    class Watched(torch.optim.Adam):
+        def step(self, closure: object = None) -> None:  # type: ignore[override]
+            rates.append(self.param_groups[0]["lr"])
+            super().step()
+
+    explainer = KSubsetExplainer(nn.Linear(6, 6), MaskedInput(nn.Linear(6, 1)), 2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch.optim.Adam", Watched)
+        fit(
+            explainer, torch.randn(90, 6), torch.randn(90), epochs=2, batch_size=20, decay=True,
+            learning_rate=0.1, validation=0,
+        )  # fmt: skip
+    assert len(rates) == 10
+    assert rates[0] == pytest.approx(0.1)
+    assert all(a > b for a, b in pairwise(rates))
+    assert rates[-1] < 0.01
