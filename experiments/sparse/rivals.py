@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -100,6 +101,15 @@ def frols(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
     return _of_history(pysindy.FROLS(max_iter=k, kappa=1e-16), x, y, k)
 
 
+def miosr(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
+    """Mixed-integer optimisation, which is exact up to its ridge penalties."""
+    found = (
+        _optimised(pysindy.MIOSR(target_sparsity=k, alpha=alpha), x, y).coef_[0]
+        for alpha in (0.0, 1e-6, 1e-3)
+    )
+    return _best(found, x, y, k)
+
+
 def pursuit(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
     """Orthogonal matching pursuit."""
     model = OrthogonalMatchingPursuit(n_nonzero_coefs=k, fit_intercept=False)
@@ -134,3 +144,6 @@ FINDERS: dict[str, Finder] = {
     "lasso": lasso,
     "all subsets": exhaustive,
 }
+# It needs a solver of its own, free for problems of this size: pip install gurobipy.
+if find_spec("gurobipy") is not None:
+    FINDERS["MIOSR"] = miosr
