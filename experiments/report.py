@@ -46,6 +46,7 @@ class Page:
     title: str
     summary: str
     claims: list[Claim] = field(default_factory=list)
+    claims_title: str = "What the paper says, and what was measured"
     links: dict[str, str] = field(default_factory=dict)  # titles and files beside the report
     pictures: list[Picture] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)

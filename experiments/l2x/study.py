@@ -144,6 +144,7 @@ def _write(folder: RunFolder, settings: Settings, results: Results, console: Con
         "another one sees only those and predicts; afterwards features are ranked by the exact "
         "probability to be chosen.",
         claims=claims(settings, results),
+        claims_title="What is asked, and what was measured",
         pictures=[
             Picture(
                 folder.figure("marginals", figure(settings, results)),
