@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -27,6 +28,7 @@ from experiments.locks import locked
 
 _MARK = "results.json"
 _IDENTITY = "settings.json"
+_UNFINISHED = re.compile(r"\..+-\w{8}")  # names that write_atomically makes
 _PACKAGES = ("ksubset", "torch", "numpy", "numba", "matplotlib")
 
 
@@ -55,6 +57,8 @@ class RunFolder:
 
 def check(path: Path, overwrite: bool) -> None:
     """Raise unless a run may end up there."""
+    if path.is_symlink():
+        raise ValueError(f"output {path} is a link: name the folder itself")
     if os.path.lexists(path) and not path.is_dir():
         raise ValueError(f"output {path} is not a folder")
     if path.is_dir() and any(path.iterdir()):
@@ -120,15 +124,20 @@ def _work_in(partial: Path) -> list[Path]:
 
 def _prepare(partial: Path, identity: Mapping[str, Any], overwrite: bool, resume: bool) -> None:
     """Raise unless the run may go on there, and make room for it."""
+    work = _work_in(partial)
+    if not work:
+        return
+    # A run that was killed while it wrote its very first file has left nothing else.
+    begun = (partial / _IDENTITY).is_file() or all(_UNFINISHED.fullmatch(p.name) for p in work)
+    if not begun:
+        raise ValueError(f"{partial} holds something that is not a run: it is left alone")
     # What was being written when a process was killed.
     for path in partial.rglob(".*"):
-        if path.is_file():
+        if path.is_file() and _UNFINISHED.fullmatch(path.name):
             path.unlink()
     work = _work_in(partial)
     if not work:
         return
-    if not (partial / _IDENTITY).is_file():
-        raise ValueError(f"{partial} holds something that is not a run: it is left alone")
     if resume:
         _check_identity(partial, identity)
     elif overwrite:

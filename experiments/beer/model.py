@@ -105,6 +105,12 @@ class ReviewExplainer(KSubsetExplainer):
         super().__init__(scorer, predictor, k, estimator, num_samples)
         reset_weights(self, seeds)
 
+    def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Without NaN: a member that diverged is not to take the others of its stack along. Its
+        predictions are NaN nevertheless, as its predictor is."""
+        found = super().logits(x, mask)
+        return found.masked_fill(found.isnan(), 0)
+
     def counts(
         self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
     ) -> int | Tensor:

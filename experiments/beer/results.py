@@ -72,7 +72,13 @@ class Entry:
     def values(self, name: str) -> Values:
         """Of all splits, × 100 but for epochs."""
         scale = 1 if name == "epoch" else 100
-        return scale * np.array([member[name] for member in self.members])
+        found = [member[name] for member in self.members]
+        return scale * np.array([value for value in found if value is not None])
+
+    def epochs(self) -> str:
+        """The mean of the best ones, and how many members never had one."""
+        best = f"{self.values('epoch').mean():.0f}" if self.members else "–"
+        return f"{best} ({self.diverged} diverged)" if self.diverged else best
 
 
 def entries(cells: Sequence[Mapping[str, Any]]) -> list[Entry]:
@@ -91,7 +97,7 @@ def entries(cells: Sequence[Mapping[str, Any]]) -> list[Entry]:
 def spread(values: Values) -> str:
     """Mean ± standard deviation."""
     if not len(values):
-        return "diverged"
+        return "–"
     if len(values) == 1:
         return f"{values[0]:.2f}"
     return f"{values.mean():.2f} ± {values.std(ddof=1):.2f}"
@@ -117,7 +123,7 @@ def tables(found: Sequence[Entry]) -> list[Table]:
                 [
                     entry.label, entry.setting, spread(entry.values("test")),
                     spread(entry.values("precision")), spread(entry.values("precision_marked")),
-                    f"{entry.values('epoch').mean():.0f}", mse, precision,
+                    entry.epochs(), mse, precision,
                 ]
             )  # fmt: skip
         result.append(Table(f"{aspect}, k = {k}", HEADINGS, rows))

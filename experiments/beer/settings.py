@@ -11,7 +11,7 @@ import torch
 from experiments.beer.methods import Method, named
 from experiments.beer.training import PRECISIONS
 from experiments.command import option
-from experiments.datasets.beer import ASPECTS
+from experiments.datasets.beer import ASPECTS, MAX_TOKENS
 
 ENGINES = ("processes", "ray")
 # How a run is carried out changes nothing of it.
@@ -72,6 +72,8 @@ class Settings:
                     f"cells must be like aroma:10, with an aspect among {', '.join(ASPECTS)}, got "
                     f"{cell!r}"
                 )
+            if int(k) > MAX_TOKENS:
+                raise ValueError(f"k must be at most {MAX_TOKENS}, the longest text, got {cell!r}")
             found.append((aspect, int(k)))
         return list(dict.fromkeys(found))
 

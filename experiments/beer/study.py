@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,8 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
     """Train, then write everything at once; an unfinished run is continued with --resume."""
     console = Console()
     data = data_folder(settings.data_dir, "beer").resolve()
-    with resumable_folder(output, settings.identity(), overwrite, settings.resume) as folder:
+    identity = settings.identity() | {"data_dir": str(data)}
+    with resumable_folder(output, identity, overwrite, settings.resume) as folder:
         run_jobs = partial(
             run_all, work=WORK, folder=folder.path / "jobs", console=console,
             engine=settings.engine, workers=settings.at_a_time, address=settings.address,
@@ -99,6 +100,18 @@ def _grid_tables(grids: Sequence[dict[str, Any]]) -> list[Table]:
     return result
 
 
+def _check_same_data(results: Mapping[str, dict[str, Any]], jobs: Sequence[Job]) -> None:
+    """Raise if files changed while a run was interrupted."""
+    seen: dict[str, str] = {}
+    for one in jobs:
+        for name, digest in results[one.name]["sha256"].items():
+            if seen.setdefault(name, digest) != digest:
+                raise ValueError(
+                    f"{name} was another file when {one.name} was trained than before: the run "
+                    "cannot be continued, --overwrite starts anew"
+                )
+
+
 def _recipe(settings: Settings, k: int, method: Method, epochs: int) -> Recipe:
     return Recipe(
         k, epochs, settings.batch, method.rate, method.clip, method.samples,
@@ -164,4 +177,5 @@ def train(
                      "setting": one.setting()}
                 )  # fmt: skip
     results = run_jobs(jobs)
+    _check_same_data(results, jobs)
     return [entry | results[one.name] for one, entry in zip(jobs, entries, strict=True)]

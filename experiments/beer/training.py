@@ -43,13 +43,14 @@ class Outcome:
         validation: mean squared errors of all epochs; None where it is not a number.
         chosen: positions of the words chosen in every annotated review, the likeliest first.
         weights: their marginals.
+        precision_marked: over the reviews with a mark; None if there are none.
     """
 
     epoch: int
     validation: list[float | None]
     test: float
     precision: float
-    precision_marked: float
+    precision_marked: float | None
     chosen: list[list[int]]
     weights: list[list[float]]
 
@@ -89,7 +90,10 @@ class Training:
         self.ratings = data.train.ratings[enough].to(self.device)
         self.batches = len(self.tokens) // recipe.batch
         if not self.batches:
-            raise ValueError(f"batch {recipe.batch} is more than the {len(self.tokens)} reviews")
+            raise ValueError(
+                f"batch {recipe.batch} is more than the {len(self.tokens)} reviews of at least k = "
+                f"{recipe.k} words"
+            )
         self.model = ReviewExplainer(
             data.vectors, recipe.k, estimator, self.seeds, recipe.samples,
             PRECISIONS[recipe.precision],
@@ -264,7 +268,7 @@ def _outcome(
         [loss if math.isfinite(loss) else None for loss in history],
         test,
         float(found.mean()),
-        float(found[marked.any(-1)].mean()),
+        float(found[marked.any(-1)].mean()) if marked.any() else None,
         [row[:count] for row, count in zip(order.tolist(), counts, strict=True)],
         [
             [round(weight, 4) for weight in row[:count]]

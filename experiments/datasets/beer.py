@@ -101,14 +101,10 @@ def beer(folder: Path, aspect: str, length: int = MAX_TOKENS) -> Beer:
                 f"{folder} holds neither {training} nor held-out reviews of other aspects to train "
                 "on in its place"
             )
-        # A text may be there twice, or for several aspects.
-        seen = {text for text, _ in held_out}
-        train = []
-        for name in sources:
-            for text, rating in _reviews(files, name, number):
-                if text not in seen:
-                    seen.add(text)
-                    train.append((text, rating))
+        train = [review for name in sources for review in _reviews(files, name, number)]
+    # A text may be there twice, or for several aspects: none is trained on and tested with.
+    tested = {text for text, _ in held_out}
+    train = list({text: (text, rating) for text, rating in train if text not in tested}.values())
     return Beer(
         aspect,
         _numbered(train, vocabulary, length),
@@ -154,7 +150,7 @@ class _Folder:
     def lines(self, name: str) -> Iterable[tuple[str, str]]:
         """Every line with where it is, for errors."""
         try:
-            text = self.read(name).decode()
+            text = self.read(name).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise ValueError(f"{self.path / name} is not UTF-8: {error}") from None
         for number, line in enumerate(text.removesuffix("\n").split("\n"), 1):
@@ -164,20 +160,23 @@ class _Folder:
 def _ratings(values: Sequence[object], where: str) -> list[float]:
     try:
         found = [float(value) for value in values]  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         found = []
     if len(found) != 5 or not all(0 <= value <= 1 for value in found):
         raise ValueError(f"{where}: five ratings in [0, 1] were expected, got {values!r}")
     return found
 
 
-def _reviews(files: _Folder, name: str, aspect: int) -> list[tuple[str, float]]:
+Text = tuple[str, ...]
+
+
+def _reviews(files: _Folder, name: str, aspect: int) -> list[tuple[Text, float]]:
     found = []
     for line, where in files.lines(name):
         ratings, tab, text = line.partition("\t")
         if not tab or not text.strip():
             raise ValueError(f"{where}: ratings, a tab and a text were expected, got {line[:60]!r}")
-        found.append((text, _ratings(ratings.split(), where)[aspect]))
+        found.append((tuple(text.split()), _ratings(ratings.split(), where)[aspect]))
     return found
 
 
@@ -185,11 +184,15 @@ def _vectors(files: _Folder) -> tuple[dict[str, int], Tensor]:
     """Numbers of words, from 2 on, and their vectors."""
     original = "review+wiki.filtered.200.txt"
     if files.has(original):
+        origin = files.path / original
         words, rows = [], []
         for line, where in files.lines(original):
-            word, *numbers = line.split()
-            rows.append(np.asarray(numbers, dtype=np.float32))
-            if rows[-1].shape != rows[0].shape or not len(rows[0]):
+            word, *numbers = line.split(" ")
+            try:
+                rows.append(np.asarray([n for n in numbers if n], dtype=np.float32))
+            except ValueError as error:
+                raise ValueError(f"{where}: a word and numbers were expected: {error}") from None
+            if rows[-1].shape != rows[0].shape:
                 raise ValueError(f"{where}: {len(rows[0])} numbers were expected")
             words.append(word)
         vectors = np.stack(rows)
@@ -200,18 +203,23 @@ def _vectors(files: _Folder) -> tuple[dict[str, int], Tensor]:
                 f"{files.path} must hold word vectors: {original}, or one .npz file with words and "
                 f"vectors; it holds {len(archives)} of those"
             )
+        origin = archives[0]
         try:
-            with np.load(io.BytesIO(files.read(archives[0].name)), allow_pickle=False) as archive:
-                words, vectors = archive["words"].tolist(), archive["vectors"]
-        except (KeyError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{archives[0]} does not hold words and vectors: {error}") from None
-    if vectors.ndim != 2 or len(vectors) != len(words) or not np.isfinite(vectors).all():
+            with np.load(io.BytesIO(files.read(origin.name)), allow_pickle=False) as archive:
+                words, vectors = archive["words"].tolist(), archive["vectors"].astype(np.float32)
+        except (EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{origin} does not hold words and vectors: {error}") from None
+    if not all(isinstance(word, str) for word in words) or len(set(words)) != len(words):
+        raise ValueError(f"{origin}: words must be strings, each of them once")
+    if vectors.ndim != 2 or not vectors.size or len(vectors) != len(words):
         raise ValueError(
-            f"word vectors must be finite, one for each of {len(words)} words, got an array of "
+            f"{origin}: one vector for each of {len(words)} words was expected, got an array of "
             f"shape {vectors.shape}"
         )
+    if not np.isfinite(vectors).all():
+        raise ValueError(f"{origin}: vectors must be finite")
     table = torch.zeros(len(words) + 2, vectors.shape[1])
-    table[2:] = torch.from_numpy(vectors.astype(np.float32))
+    table[2:] = torch.from_numpy(vectors)
     return {word: i for i, word in enumerate(words, 2)}, table
 
 
@@ -224,9 +232,9 @@ def _numbers(texts: Iterable[Sequence[str]], vocabulary: dict[str, int], length:
 
 
 def _numbered(
-    reviews: Sequence[tuple[str, float]], vocabulary: dict[str, int], length: int
+    reviews: Sequence[tuple[Text, float]], vocabulary: dict[str, int], length: int
 ) -> Reviews:
-    tokens = _numbers((text.split() for text, _ in reviews), vocabulary, length)
+    tokens = _numbers((text for text, _ in reviews), vocabulary, length)
     return Reviews(tokens, torch.tensor([rating for _, rating in reviews]))
 
 
@@ -238,11 +246,13 @@ def _annotated(files: _Folder, aspect: int, vocabulary: dict[str, int], length: 
             review = json.loads(line)
             words = tuple(review["x"])
             marked = [(int(start), int(end)) for start, end in review[str(aspect)]]
-            rating = _ratings(review["y"], where)[aspect]
-        except (KeyError, TypeError, ValueError) as error:
+            rating = _ratings(list(review["y"]), where)[aspect]
+        except (KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
             raise ValueError(
                 f"{where}: tokens x, ratings y and spans were expected: {error}"
             ) from None
+        if not isinstance(review["x"], list) or not all(isinstance(word, str) for word in words):
+            raise ValueError(f"{where}: x must be a list of words")
         if not words or any(not 0 <= start <= end <= len(words) for start, end in marked):
             raise ValueError(f"{where}: spans {marked} of {len(words)} tokens")
         texts.append(words)

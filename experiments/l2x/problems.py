@@ -96,6 +96,8 @@ def draw(problem: str, count: int, seed: int) -> Examples:
 
 def median_rank(scores: Tensor, matter: Tensor) -> Tensor:
     """(examples,): the median, over the features that matter, of their ranks by score from the
-    highest (1) on."""
-    ranks = scores.argsort(dim=-1, descending=True, stable=True).argsort(-1) + 1
-    return ranks.float().masked_fill(~matter, torch.nan).nanquantile(0.5, dim=-1)
+    highest (1) on; equal scores share the mean of their ranks."""
+    higher = (scores.unsqueeze(-2) > scores.unsqueeze(-1)).sum(-1)
+    equal = (scores.unsqueeze(-2) == scores.unsqueeze(-1)).sum(-1)
+    ranks = higher + (equal + 1) / 2
+    return ranks.masked_fill(~matter, torch.nan).nanquantile(0.5, dim=-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 
 from experiments.command import option
@@ -49,6 +50,8 @@ class Settings:
     resume: bool = option(False, "Go on with an unfinished run in the output folder.")
 
     def __post_init__(self) -> None:
+        if not 0 < self.rate < math.inf:
+            raise ValueError(f"rate must be positive, got {self.rate!r}")
         if self.engine not in ("processes", "ray"):
             raise ValueError(f"engine must be one of processes, ray, got {self.engine!r}")
         if self.address is not None and self.engine != "ray":

@@ -196,5 +196,7 @@ def _check_numbers(
         ("num_gpus", num_gpus, 0),
         ("retries", retries, 0),
     ):
+        if name != "num_gpus" and not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, got {value!r}")
         if not value >= least:
             raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -152,6 +152,7 @@ def _stop(workers: Iterable[_Worker]) -> None:
 def _ending(status: int) -> str:
     if status >= 0:
         return f"the worker process ended with exit status {status} in the middle of the job"
-    name = signal.Signals(-status).name
+    known = {each.value: each.name for each in signal.Signals}
+    name = known.get(-status, f"signal {-status}")
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
     return f"the worker process was killed by {name}{hint}"

@@ -16,6 +16,7 @@ from experiments.beer.model import ReviewExplainer, Scorer
 from experiments.beer.results import Entry, claims, entries, tables
 from experiments.beer.settings import Settings
 from experiments.beer.study import run
+from experiments.beer.study import train as train_cells
 from experiments.beer.training import (
     PRECISIONS,
     Recipe,
@@ -111,21 +112,58 @@ def test_original_vectors(folder):
     ("name", "content", "message"),
     [
         ("reviews.aspect1.heldout.txt.gz", b"not gzip", "is not a complete gzip file"),
-        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"0.1 0.2\ta b"), "five ratings"),
-        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 1.5\ta"), "five ratings"),
-        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 nan\ta"), "five ratings"),
-        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 1 text"), "a tab"),
-        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 1\t\xff"), "not UTF-8"),
+        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"0.1 0.2\ta b", mtime=0), "five ratings"),
+        (
+            "reviews.aspect1.heldout.txt.gz",
+            gzip.compress(b"1 1 1 1 1.5\ta", mtime=0),
+            "five ratings",
+        ),
+        (
+            "reviews.aspect1.heldout.txt.gz",
+            gzip.compress(b"1 1 1 1 nan\ta", mtime=0),
+            "five ratings",
+        ),
+        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 1 text", mtime=0), "a tab"),
+        ("reviews.aspect1.heldout.txt.gz", gzip.compress(b"1 1 1 1 1\t\xff", mtime=0), "not UTF-8"),
         ("annotations.json", b"{", "line 1"),
         ("annotations.json", b'{"x": ["a"], "y": [1, 1, 1, 1, 1], "1": [[0, 2]]}', "spans"),
         ("annotations.json", b'{"x": ["a"], "y": [1, 1, 1, 1, 1]}', "were expected"),
+        ("annotations.json", b'{"x": "ab", "y": [1, 1, 1, 1, 1], "1": []}', "a list of words"),
+        ("annotations.json", b'{"x": [1], "y": [1, 1, 1, 1, 1], "1": []}', "a list of words"),
+        ("annotations.json", b'{"x": ["a"], "y": [1e999, 1, 1, 1, 1], "1": []}', "five ratings"),
         ("vectors.npz", b"PK", "does not hold words and vectors"),
+        ("vectors.npz", b"", "does not hold words and vectors"),
     ],
 )
 def test_wrong_files(folder, name, content, message):
     (folder / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
         beer(folder, "aroma")
+
+
+@pytest.mark.parametrize(
+    ("known", "vectors", "message"),
+    [
+        ([b"the", b"a"], np.ones((2, 3)), "words must be strings"),
+        (["the", "the"], np.ones((2, 3)), "each of them once"),
+        (["the", "a"], np.ones((3, 3)), "one vector for each of 2 words"),
+        (["the", "a"], np.ones((2, 0)), "one vector for each of 2 words"),
+        (["the", "a"], np.full((2, 3), np.nan), "vectors must be finite"),
+    ],
+)
+def test_wrong_vectors(folder, known, vectors, message):
+    np.savez(folder / "vectors.npz", words=np.array(known), vectors=vectors)
+    with pytest.raises(ValueError, match=message):
+        beer(folder, "aroma")
+
+
+def test_held_out_reviews_are_never_trained_on(folder):
+    path = folder / "reviews.aspect1.heldout.txt.gz"
+    held_out = gzip.decompress(path.read_bytes())
+    extra = b"0.1 0.4 0.3 0.2 0.5\tthe crisp beer\r\n"
+    # The same texts with other ends of lines, and one more.
+    (folder / "reviews.aspect1.train.txt").write_bytes(held_out.replace(b"\n", b"\r\n") + extra)
+    assert len(beer(folder, "aroma").train) == 1
 
 
 def test_missing_files(folder, tmp_path):
@@ -175,6 +213,38 @@ def test_batches_hold_every_review_once():
     assert found.shape == (25, 4)
     assert found.unique().numel() == 100
     assert not torch.equal(found, batches(lengths, 4, seed=2))
+
+
+def test_a_member_that_diverges_does_not_take_the_others_along(folder):
+    data = beer(folder, "aroma", length=20)
+    training = Training(data, Recipe(k=2, epochs=1, batch=20), create("simple"), [0, 1])
+    with torch.no_grad():
+        for parameter in training.parameters:
+            parameter[0] = torch.nan
+    lost, fine = training.train()
+    assert lost is None
+    assert fine.test < 0.2
+
+
+def test_an_aspect_without_marks(folder):
+    data = beer(folder, "palate", length=20)
+    (outcome,) = Training(data, Recipe(k=2, epochs=1, batch=20), create("simple"), [0]).train()
+    assert outcome.precision == 0
+    assert outcome.precision_marked is None
+
+
+def test_other_data_than_before(folder, tmp_path):
+    settings = Settings(
+        data_dir=folder, cells="aroma:2", methods="simple,l2x", splits=1, epochs=1, workers=0,
+        device="cpu",
+    )  # fmt: skip
+    made = {"sha256": {"a.txt": "1"}}, {"sha256": {"a.txt": "2"}}
+
+    def run_jobs(jobs):
+        return {one.name: found for one, found in zip(jobs, (*made, made[0]), strict=False)}
+
+    with pytest.raises(ValueError, match=r"a\.txt was another file when"):
+        train_cells(settings, folder, {}, run_jobs)
 
 
 def test_splits_are_halves():
@@ -246,6 +316,7 @@ def test_methods_by_name():
         ({"cells": "smell:3"}, "cells must be like aroma:10"),
         ({"cells": "aroma:0"}, "cells must be like aroma:10"),
         ({"cells": "aroma"}, "cells must be like aroma:10"),
+        ({"cells": "aroma:351"}, "k must be at most 350"),
         ({"engine": "magic"}, "engine must be one of processes, ray"),
         ({"precision": "float16"}, "precision must be one of auto, float32"),
         ({"address": "10.0.0.1:6379"}, "address is for --engine ray"),
@@ -306,6 +377,7 @@ def test_diverged_members_are_counted():
     }  # fmt: skip
     (found,) = entries([cell])
     assert found.diverged == 1
+    assert entries([cell | {"members": [None]}])[0].epochs() == "– (1 diverged)"
     assert found.values("test").tolist() == [10.0]
 
 

@@ -64,6 +64,11 @@ def test_median_rank():
     scores = torch.tensor([[0.9, 0.1, 0.5, 0.3]])
     matter = torch.tensor([[False, True, True, False]])
     assert median_rank(scores, matter).tolist() == [3.0]  # of the ranks 4 and 2
+    # Who says nothing has found nothing.
+    data = draw("xor", 10, seed=0)
+    assert median_rank(torch.ones(10, 10), data.matter).tolist() == [5.5] * 10
+    tied = torch.tensor([[1.0, 1.0, 0.0, 0.0]])
+    assert median_rank(tied, matter).tolist() == [2.5]  # of 1.5 and 3.5
 
 
 def test_finds_the_features_of_xor():

@@ -78,7 +78,13 @@ def test_what_a_refused_run_leaves(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no"), resumable_folder(path, SAME):
         raise ValueError("no")
     assert not list(tmp_path.iterdir())
-    path.symlink_to("nowhere")
+    (tmp_path / "elsewhere").mkdir()
+    for target in ("nowhere", "elsewhere"):
+        path.symlink_to(target)
+        with pytest.raises(ValueError, match="is a link"), resumable_folder(path, SAME):
+            pass
+        path.unlink()
+    path.write_text("a file")
     with pytest.raises(ValueError, match="is not a folder"), resumable_folder(path, SAME):
         pass
 
@@ -86,7 +92,7 @@ def test_what_a_refused_run_leaves(tmp_path: Path) -> None:
 def test_what_a_kill_leaves(tmp_path: Path) -> None:
     path, partial = tmp_path / "run", tmp_path / "run.partial"
     partial.mkdir()
-    (partial / ".settings.json-abc").write_text("{")
+    (partial / ".settings.json-abc_1234").write_text("{")
     with resumable_folder(path, SAME) as folder:
         assert [p.name for p in folder.path.iterdir()] == ["settings.json"]
         finish(folder)
@@ -99,6 +105,14 @@ def test_what_a_kill_leaves(tmp_path: Path) -> None:
         pass
     (tmp_path / "alien.partial").mkdir()
     (tmp_path / "alien.partial" / "thesis.tex").write_text("dear")
+    (tmp_path / "alien.partial" / ".env").write_text("dearer")
+    (tmp_path / "hidden.partial").mkdir()
+    (tmp_path / "hidden.partial" / ".env").write_text("dear")
+    with (
+        pytest.raises(ValueError, match="is not a run: it is left alone"),
+        resumable_folder(tmp_path / "hidden", SAME),
+    ):
+        pass
     for options in ({}, {"overwrite": True}, {"resume": True}):
         with (
             pytest.raises(ValueError, match="is not a run: it is left alone"),
@@ -106,3 +120,4 @@ def test_what_a_kill_leaves(tmp_path: Path) -> None:
         ):
             pass
     assert (tmp_path / "alien.partial" / "thesis.tex").read_text() == "dear"
+    assert (tmp_path / "alien.partial" / ".env").read_text() == "dearer"

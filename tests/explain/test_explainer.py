@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 
 import pytest
@@ -141,7 +142,9 @@ def test_clear_errors() -> None:
         ({"y": y, "mask": torch.ones(3, 4, dtype=torch.bool)}, "mask must be of 10 examples"),
         ({"y": y, "loss": "hinge"}, "loss must be one of mse, cross_entropy"),
         ({"y": y, "validation": 1.0}, r"validation must be in \[0, 1\), got 1.0"),
-        ({"y": y, "epochs": 0}, "epochs and batch_size must be positive, got 0"),
+        ({"y": y, "epochs": 0}, "epochs must be at least 1, got 0"),
+        ({"y": y, "clip": -1.0}, "clip must be positive, or None, got -1.0"),
+        ({"model": lambda x: x[:3]}, "model must return 10 outcomes"),
     ):
         with pytest.raises(ValueError, match=message):
             fit(explainer, x, **arguments)
@@ -248,3 +251,102 @@ def test_the_learning_rate_falls() -> None:
     assert rates[0] == pytest.approx(0.1)
     assert all(a > b for a, b in pairwise(rates))
     assert rates[-1] < 0.01
+
+
+def test_wrong_types() -> None:
+    x, y = torch.randn(10, 4), torch.randn(10)
+    explainer = KSubsetExplainer(Scores(), Total(), 2)
+    with pytest.raises(ValueError, match=r"must return losses \(10,\), one per example"):
+        explainer.loss(x, y, lambda p, t: (p - t).square().mean())
+    for arguments, message in (
+        ({"epochs": 2.5}, "epochs must be an int, got 2.5"),
+        ({"seed": None}, "seed must be an int, got None"),
+        ({"loss": 5}, "loss must be a name or a function, got 5"),
+        ({"k": 2}, "k must be a tensor, got int"),
+        ({"mask": [True]}, "mask must be a tensor, got list"),
+        ({"y": [1.0]}, "y must be a tensor"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            fit(explainer, x, **{"y": y, **arguments})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="estimator must be a name or an Estimator, got int"):
+        KSubsetExplainer(Scores(), Total(), 2, estimator=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"k must be an int or a tensor of them, got 2\.0"):
+        explainer.explain(x, k=2.0)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"one for each of 10 inputs, got shape \(10, 1\)"):
+        explainer.explain(x, k=torch.ones(10, 1, dtype=torch.int64))
+    with pytest.raises(TypeError, match="mask must be a boolean tensor, got list"):
+        explainer.explain(x, mask=[True])  # type: ignore[arg-type]
+
+
+def test_explaining_leaves_every_module_as_it_was() -> None:
+    frozen = nn.BatchNorm1d(4)
+    explainer = KSubsetExplainer(nn.Sequential(nn.Linear(4, 4), frozen), Total(), 2)
+    explainer.train()
+    frozen.eval()
+    explainer.explain(torch.randn(6, 4))
+    assert explainer.training
+    assert not frozen.training
+
+
+def test_the_best_weights_are_kept_when_training_diverges() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(100, 4), torch.randn(100)
+    explainer = KSubsetExplainer(nn.Linear(4, 4), MaskedInput(nn.Linear(4, 1)), 2)
+    seen = []
+
+    def breaks_in_the_third(p: Tensor, t: Tensor) -> Tensor:
+        broken = len(seen) >= 2 and explainer.training
+        return (p.squeeze(-1) - t).square() * (torch.nan if broken else 1.0)
+
+    with pytest.raises(FloatingPointError, match="training diverged in epoch 3"):
+        fit(
+            explainer, x, y, loss=breaks_in_the_third, epochs=5,
+            on_epoch=lambda *told: seen.append(copy.deepcopy(explainer.state_dict())),
+        )  # fmt: skip
+    assert not explainer.training
+    kept = explainer.state_dict()
+    assert any(all(torch.equal(kept[n], v) for n, v in state.items()) for state in seen)
+    with pytest.raises(FloatingPointError, match="no epoch had a finite validation loss"):
+        fit(
+            explainer,
+            x,
+            y,
+            loss=lambda p, t: (p.squeeze(-1) - t) * (1 if p.requires_grad else torch.nan),
+        )
+
+
+@pytest.mark.parametrize("estimator", ["l2x", "softsub", "st_gumbel"])
+def test_inputs_without_anything_to_choose(estimator: str) -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(8, 4), torch.randn(8)
+    mask = torch.ones(8, 4, dtype=torch.bool)
+    mask[3] = False
+    explainer = KSubsetExplainer(nn.Linear(4, 4), MaskedInput(nn.Linear(4, 1)), 2, estimator)
+    explainer.loss(x, y, squared_error, mask=mask).backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in explainer.parameters())
+
+
+def test_honest_with_weights_that_are_tied() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+            self.second.weight = self.first.weight
+
+        def forward(self, x: Tensor, z: Tensor) -> Tensor:
+            return self.second(self.first(x * z)).sum(-1)
+
+    explainer = KSubsetExplainer(nn.Linear(4, 4), Tied(), 2, honest=True)
+    explainer.loss(torch.randn(6, 4), torch.randn(6), squared_error).backward()
+
+
+def test_no_input_learns_from_its_own_choice() -> None:
+    explainer = KSubsetExplainer(Scores(), Total(), 1, honest=True)
+    # Of 40 inputs each chooses the item of its own number.
+    logits = 100 * torch.eye(40)
+    uniform = 0
+    for _ in range(50):
+        z = explainer._lesson(logits, 1, None, None)
+        uniform += int(z.diagonal().sum())
+    assert uniform < 50 * 40 * 0.25 / 40 * 3  # by chance alone
+    assert explainer._lesson(torch.tensor([[50.0, 0.0]]), 1, None, None).sum() == 1

@@ -114,7 +114,11 @@ class RowWise(Pathwise):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         rows = batch_logits(logits, k, mask)
-        return self.draw(rows.expand(*sample_shape, *rows.shape), k, generator)
+        # Where nothing is allowed nothing is drawn, and there is nothing to normalise.
+        empty = (rows == -torch.inf).all(-1, keepdim=True)
+        rows = rows.masked_fill(empty, 0)
+        drawn = self.draw(rows.expand(*sample_shape, *rows.shape), k, generator)
+        return drawn.masked_fill(empty, 0)
 
 
 def check_samples(num_samples: int, least: int = 1) -> None:

@@ -20,6 +20,15 @@ _UNIFORM = 0.25
 Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
+def losses(criterion: Criterion, prediction: Tensor, y: Tensor) -> Tensor:
+    """(batch,), checked: a mean over the batch would pass for the loss of one example."""
+    found = criterion(prediction, y)
+    if not isinstance(found, Tensor) or found.shape != (len(y),):
+        shape = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+        raise ValueError(f"the criterion must return losses ({len(y)},), one per example: {shape}")
+    return found
+
+
 @dataclass(frozen=True)
 class Explanation:
     """What was chosen for a batch of inputs, and how sure that is.
@@ -51,7 +60,7 @@ class Explanation:
 
 class MaskedInput(nn.Module):
     """A predictor for :class:`KSubsetExplainer` from a network on inputs: what is not chosen is
-    zero there.
+    zero there. Inputs must be finite: nothing hides a NaN, as a gradient has to pass.
 
     Args:
         network: takes inputs (batch, n) or (batch, n, d).
@@ -92,7 +101,8 @@ class KSubsetExplainer(nn.Module):
             its inputs, a predictor can learn what the choice itself says: the scorer, which has
             seen everything, then tells it the outcome in a code of chosen positions; predictions
             are excellent and the explanation is worthless. The scorer learns as before, from a
-            predictor that cannot be told.
+            predictor that is left alone. What remains is the noise of a predictor that has seen
+            little: with small batches and few examples a scorer can still exploit it.
 
     Example:
         >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
@@ -119,6 +129,10 @@ class KSubsetExplainer(nn.Module):
         check_samples(num_samples)
         self.scorer, self.predictor = scorer, predictor
         self.k, self.num_samples, self.honest = k, num_samples, honest
+        if not isinstance(estimator, str | Estimator):
+            raise TypeError(
+                f"estimator must be a name or an Estimator, got {type(estimator).__name__}"
+            )
         self.estimator = estimators.create(estimator) if isinstance(estimator, str) else estimator
 
     def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -129,6 +143,8 @@ class KSubsetExplainer(nn.Module):
             raise ValueError(f"scorer must return logits ({len(x)}, n), got {shape}")
         if mask is None:
             return scores
+        if not isinstance(mask, Tensor):
+            raise TypeError(f"mask must be a boolean tensor, got {type(mask).__name__}")
         if mask.dtype != torch.bool or mask.shape != scores.shape:
             raise ValueError(
                 f"mask must be boolean of the shape {tuple(scores.shape)} of the logits, got "
@@ -141,6 +157,14 @@ class KSubsetExplainer(nn.Module):
     ) -> int | Tensor:
         """How many items are chosen: no more than there are to choose from."""
         wanted = self.k if k is None else k
+        if isinstance(wanted, Tensor):
+            if wanted.shape not in ((), (len(logits),)):
+                raise ValueError(
+                    f"k must be one number or one for each of {len(logits)} inputs, got shape "
+                    f"{tuple(wanted.shape)}"
+                )
+        elif isinstance(wanted, bool) or not isinstance(wanted, int):
+            raise TypeError(f"k must be an int or a tensor of them, got {wanted!r}")
         if mask is None:
             return wanted
         allowed = mask.sum(-1)
@@ -163,17 +187,18 @@ class KSubsetExplainer(nn.Module):
         count = self.counts(logits, k, mask)
         predict = self._fixed_predictor() if self.honest else self.predictor
         loss = self.estimator.surrogate(
-            lambda z: criterion(predict(x, z), y), logits, count, self.num_samples,
+            lambda z: losses(criterion, predict(x, z), y), logits, count, self.num_samples,
             mask=mask, generator=generator,
         ) / max(len(x), 1)  # fmt: skip
         if not self.honest:
             return loss
         lesson = self._lesson(logits.detach(), count, mask, generator)
-        return loss + criterion(self.predictor(x, lesson), y).sum() / max(len(x), 1)
+        return loss + losses(criterion, self.predictor(x, lesson), y).sum() / max(len(x), 1)
 
     def _fixed_predictor(self) -> Callable[[Tensor, Tensor], Tensor]:
         """Gradients pass through it, to the choice; its weights get none."""
-        state = {name: value.detach() for name, value in self.predictor.state_dict().items()}
+        named = (*self.predictor.named_parameters(), *self.predictor.named_buffers())
+        state = {name: value.detach() for name, value in named}
         return lambda x, z: functional_call(self.predictor, state, (x, z))
 
     def _lesson(
@@ -183,16 +208,19 @@ class KSubsetExplainer(nn.Module):
         mask: Tensor | None,
         generator: torch.Generator | None,
     ) -> Tensor:
-        """Choices (batch, n) that say nothing about the input they are given with."""
+        """Choices (batch, n) that were made without looking at the input they are given with."""
         flat = torch.zeros_like(logits)
         uniform = functional.sample(flat, count, mask=mask, generator=generator)
-        if mask is not None or isinstance(count, Tensor):
+        if mask is not None or isinstance(count, Tensor) or len(logits) < 2:
             # Another input's choice may fall on what is forbidden here, or be of another size.
             return uniform
         others = functional.sample(logits, count, generator=generator)
-        order = torch.randperm(len(logits), generator=generator, device=logits.device)
+        # Round a random circle: no input may get its own.
+        circle = torch.randperm(len(logits), generator=generator, device=logits.device)
+        other = torch.empty_like(circle)
+        other[circle] = circle.roll(1)
         some = torch.rand(len(logits), 1, generator=generator, device=logits.device) < _UNIFORM
-        return torch.where(some, uniform, others[order])
+        return torch.where(some, uniform, others[other])
 
     def forward(
         self,
@@ -225,7 +253,7 @@ class KSubsetExplainer(nn.Module):
             mask: (batch, n), False for what must not be chosen, padding for instance.
             k: another one, or one per input.
         """
-        training = self.training
+        training = [(module, module.training) for module in self.modules()]
         self.eval()
         try:
             logits = self.logits(x, mask)
@@ -238,4 +266,5 @@ class KSubsetExplainer(nn.Module):
                 self.predictor(x, z),
             )
         finally:
-            self.train(training)
+            for module, flag in training:
+                module.training = flag

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ksubset.explain.explainer import Criterion, KSubsetExplainer
+from ksubset.explain.explainer import Criterion, KSubsetExplainer, losses
 
 
 @dataclass
@@ -19,7 +19,8 @@ class FitHistory:
     """Mean losses of every epoch, and the epoch whose weights were kept.
 
     Attributes:
-        training: with random choices, as it was trained.
+        training: with random choices, as it was trained; of an honest explainer with the
+            predictor's lessons added.
         validation: with the likeliest choices, on examples held out.
         best_epoch: counted from 1.
     """
@@ -69,7 +70,7 @@ def fit(
     on_epoch: Callable[[int, float, float], None] | None = None,
 ) -> FitHistory:
     """Train scorer and predictor end to end with Adam, and keep the weights of the epoch with the
-    smallest validation loss.
+    smallest validation loss. If it fails or diverges, the best weights so far are put back.
 
     Args:
         explainer: is trained in place.
@@ -82,8 +83,9 @@ def fit(
             predictions and outcomes that returns (batch,).
         decay: let the learning rate fall to zero over all steps, along half a cosine.
         clip: the largest norm of a gradient.
-        validation: the share of examples held out, drawn at random; 0 keeps the last epoch.
-        seed: of the split, the order of examples and the samples.
+        validation: the share of examples held out, drawn at random, at least one; 0 keeps the last
+            epoch.
+        seed: of the split, the order of examples and the samples; not of weights and dropout.
         on_epoch: is told epoch, training and validation loss.
 
     Example:
@@ -95,18 +97,19 @@ def fit(
         >>> len(history.validation)
         2
     """
+    _check_numbers(epochs, batch_size, seed, validation, clip)
     criterion = _criterion(loss)
     outcomes = _outcomes(x, y, model, batch_size)
     for name, value in (("mask", mask), ("k", k)):
-        if value is not None and len(value) != len(x):
-            raise ValueError(f"{name} must be of {len(x)} examples, got {len(value)}")
-    if not 0 <= validation < 1:
-        raise ValueError(f"validation must be in [0, 1), got {validation!r}")
-    if epochs < 1 or batch_size < 1:
-        raise ValueError(f"epochs and batch_size must be positive, got {epochs} and {batch_size}")
+        if value is None:
+            continue
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+        if value.dim() == 0 or len(value) != len(x):
+            raise ValueError(f"{name} must be of {len(x)} examples, got {tuple(value.shape)}")
     generator = torch.Generator(x.device).manual_seed(seed)
     order = torch.randperm(len(x), generator=generator, device=x.device)
-    held_out = round(validation * len(x))
+    held_out = max(round(validation * len(x)), 1) if validation else 0
     kept, trained = order[:held_out], order[held_out:]
     if not len(trained):
         raise ValueError(f"no examples to learn from: {len(x)} examples, {held_out} held out")
@@ -122,35 +125,59 @@ def fit(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps) if decay else None
     history, best = FitHistory(), math.inf
     weights = None
-    for epoch in range(1, epochs + 1):
-        explainer.train()
-        total = 0.0
-        mixed = trained[torch.randperm(len(trained), generator=generator, device=x.device)]
-        for rows in mixed.split(batch_size):
-            inputs, wanted, allowed, counts = part(rows)
-            optimizer.zero_grad(set_to_none=True)
-            value = explainer.loss(
-                inputs, wanted, criterion, mask=allowed, k=counts, generator=generator
-            )
-            value.backward()
-            if clip is not None:
-                torch.nn.utils.clip_grad_norm_(explainer.parameters(), clip)
-            optimizer.step()
-            if schedule is not None:
-                schedule.step()
-            total += float(value.detach()) * len(rows)
-        history.training.append(total / len(trained))
-        found = _validate(explainer, kept, part, criterion, batch_size)
-        history.validation.append(found)
-        if on_epoch is not None:
-            on_epoch(epoch, history.training[-1], found)
-        if found < best or not held_out:
-            best, history.best_epoch = found, epoch
-            weights = copy.deepcopy(explainer.state_dict()) if held_out else None
-    if weights is not None:
-        explainer.load_state_dict(weights)
-    explainer.eval()
+    try:
+        for epoch in range(1, epochs + 1):
+            explainer.train()
+            total = 0.0
+            mixed = trained[torch.randperm(len(trained), generator=generator, device=x.device)]
+            for rows in mixed.split(batch_size):
+                inputs, wanted, allowed, counts = part(rows)
+                optimizer.zero_grad(set_to_none=True)
+                value = explainer.loss(
+                    inputs, wanted, criterion, mask=allowed, k=counts, generator=generator
+                )
+                if not math.isfinite(float(value.detach())):
+                    raise FloatingPointError(f"training diverged in epoch {epoch}: loss {value}")
+                value.backward()
+                if clip is not None:
+                    torch.nn.utils.clip_grad_norm_(explainer.parameters(), clip)
+                optimizer.step()
+                if schedule is not None:
+                    schedule.step()
+                total += float(value.detach()) * len(rows)
+            history.training.append(total / len(trained))
+            found = _validate(explainer, kept, part, criterion, batch_size)
+            history.validation.append(found)
+            if on_epoch is not None:
+                on_epoch(epoch, history.training[-1], found)
+            if found < best or not held_out:
+                best, history.best_epoch = found, epoch
+                weights = copy.deepcopy(explainer.state_dict()) if held_out else None
+        if held_out and weights is None:
+            raise FloatingPointError(f"no epoch had a finite validation loss: {history.validation}")
+    finally:
+        if weights is not None:
+            explainer.load_state_dict(weights)
+        explainer.eval()
     return history
+
+
+def _check_numbers(
+    epochs: int, batch_size: int, seed: int, validation: float, clip: float | None
+) -> None:
+    for name, value, least in (
+        ("epochs", epochs, 1),
+        ("batch_size", batch_size, 1),
+        ("seed", seed, 0),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} must be an int, got {value!r}")
+        if value < least:
+            raise ValueError(f"{name} must be at least {least}, got {value}")
+    if not 0 <= validation < 1:
+        raise ValueError(f"validation must be in [0, 1), got {validation!r}")
+    if clip is not None and not 0 < clip < math.inf:
+        raise ValueError(f"clip must be positive, or None, got {clip!r}")
 
 
 @torch.no_grad()
@@ -168,12 +195,15 @@ def _validate(
     total = 0.0
     for rows in kept.split(batch_size):
         inputs, wanted, allowed, counts = part(rows)
-        total += float(criterion(explainer(inputs, mask=allowed, k=counts), wanted).sum())
+        predictions = explainer(inputs, mask=allowed, k=counts)
+        total += float(losses(criterion, predictions, wanted).sum())
     return total / len(kept)
 
 
 def _criterion(loss: str | Criterion) -> Criterion:
     if not isinstance(loss, str):
+        if not callable(loss):
+            raise TypeError(f"loss must be a name or a function, got {loss!r}")
         return loss
     if loss not in CRITERIA:
         raise ValueError(f"loss must be one of {', '.join(CRITERIA)} or a function, got {loss!r}")
@@ -184,11 +214,21 @@ def _criterion(loss: str | Criterion) -> Criterion:
 def _outcomes(
     x: Tensor, y: Tensor | None, model: Callable[[Tensor], Tensor] | None, batch_size: int
 ) -> Tensor:
+    if not isinstance(x, Tensor) or x.dim() == 0:
+        raise TypeError(f"x must be a tensor (examples, ...), got {type(x).__name__}")
     if (y is None) == (model is None):
         raise ValueError("either y or model must be given")
     if y is not None:
+        if not isinstance(y, Tensor) or y.dim() == 0:
+            raise TypeError(f"y must be a tensor (examples, ...), got {type(y).__name__}")
         if len(y) != len(x):
             raise ValueError(f"y must be of {len(x)} examples, got {len(y)}")
         return y
-    assert model is not None
-    return torch.cat([model(part) for part in x.split(batch_size)])
+    if not callable(model):
+        raise TypeError(f"model must be a function of inputs, got {model!r}")
+    found = torch.cat([model(part) for part in x.split(batch_size)])
+    if len(found) != len(x):
+        raise ValueError(
+            f"model must return {len(x)} outcomes for as many inputs, got {len(found)}"
+        )
+    return found
