@@ -75,6 +75,10 @@ def test_errors(explainer):
     x = torch.randn(2, 6)
     with pytest.raises(ValueError, match="inputs must be a tensor or a tuple with one"):
         attribution.attribute((x, x))
+    fewer = KSubsetExplainer(nn.Linear(6, 4), MaskedInput(nn.Linear(6, 2)), k=2)
+    fewer.predictor = nn.Bilinear(6, 4, 1)
+    with pytest.raises(ValueError, match=r"got \(2, 6\) with scores \(2, 4\)"):
+        KSubsetAttribution(fewer).attribute(x)
     with pytest.raises(TypeError, match="additional_forward_args must be a mask, got str"):
         attribution.attribute(x, additional_forward_args="mask")
 

@@ -76,6 +76,11 @@ class KSubsetAttribution(Attribution):
         if mask is None:
             mask = _mask_among(additional_forward_args)
         marginals = self.explainer.explain(x, mask=mask, k=k).marginals
+        if marginals.shape != x.shape[:2]:
+            raise ValueError(
+                f"inputs must be (batch, n, ...) with the items that are scored, got "
+                f"{tuple(x.shape)} with scores {tuple(marginals.shape)}"
+            )
         more = x.dim() - marginals.dim()
         if more:
             components = x[0, 0].numel() if x.numel() else 1
