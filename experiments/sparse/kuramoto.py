@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,9 @@ NAMES = {  # PySINDy's, as a reader writes them
     "x0^2x0_1111": "v² v_xxxx",
 }  # fmt: skip
 TRUTH = ("v_xx", "v_xxxx", "v v_x")
+
+# Places and times that differences of the fourth order need.
+_LEAST = 16
 
 
 @dataclass(frozen=True)
@@ -39,11 +43,24 @@ def load(path: Path) -> Field:
     """The data set of Rudy and others as MATLAB wrote it."""
     if not path.is_file():
         raise ValueError(f"data must be a .mat file, got {path}")
-    content = loadmat(path)
+    try:
+        content = loadmat(path)
+    except (OSError, ValueError, TypeError, NotImplementedError, zlib.error) as error:
+        raise ValueError(f"data {path} is not a complete .mat file: {error}") from None
     missing = {"x", "tt", "uu"} - content.keys()
     if missing:
         raise ValueError(f"data {path} must hold x, tt and uu, got no {', '.join(sorted(missing))}")
-    return Field(content["x"].ravel(), content["tt"].ravel(), content["uu"])
+    x, t, v = content["x"].ravel(), content["tt"].ravel(), content["uu"]
+    if any(array.dtype.kind not in "fiu" for array in (x, t, v)):
+        raise ValueError(f"data {path} must hold real numbers")
+    if v.shape != (len(x), len(t)) or len(x) < _LEAST or len(t) < _LEAST:
+        raise ValueError(
+            f"data {path}: uu must be (x, tt), at least {_LEAST} of each, got {v.shape} with "
+            f"{len(x)} and {len(t)}"
+        )
+    if not all(np.isfinite(array).all() for array in (x, t, v)):
+        raise ValueError(f"data {path} must be finite")
+    return Field(x, t, v)
 
 
 def solve(

@@ -25,7 +25,9 @@ class KSubsetOptimizer(BaseOptimizer):
 
     Args:
         k: how many terms each equation has, or one number for every target.
-        alpha: a ridge penalty on the coefficients.
+        alpha: a ridge penalty, on coefficients of the columns as PySINDy hands them over, which
+            ``normalize_columns`` changes. With ``unbias``, PySINDy fits the chosen terms anew
+            without it: then it only takes part in the choice.
         search: finish with the swap search; else the terms with the largest marginals are taken.
         gamma, n_restarts, random_state: as in :class:`ksubset.sklearn.KSubsetRegressor`.
         max_iter: steps of training.

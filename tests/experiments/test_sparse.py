@@ -108,3 +108,28 @@ def test_claims_are_judged() -> None:
 
 def test_settings_have_defaults() -> None:
     assert Settings().data is None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"uu": np.zeros((151, 256))}, "uu must be"),
+        ({"uu": np.full((256, 151), np.nan)}, "must be finite"),
+        ({"uu": np.zeros((256, 151), complex)}, "real numbers"),
+        ({"x": np.zeros(3), "tt": np.zeros(2), "uu": np.zeros((3, 2))}, "at least 16 of each"),
+    ],
+)
+def test_wrong_fields(tmp_path: Path, change: dict[str, Any], message: str) -> None:
+    path = tmp_path / "field.mat"
+    good = {"x": np.arange(256.0), "tt": np.arange(151.0), "uu": np.zeros((256, 151))}
+    savemat(path, good | change)
+    with pytest.raises(ValueError, match=message):
+        kuramoto.load(path)
+
+
+def test_a_truncated_field(tmp_path: Path) -> None:
+    path = tmp_path / "field.mat"
+    savemat(path, {"x": np.arange(256.0), "tt": np.arange(151.0), "uu": np.ones((256, 151))})
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ValueError, match=r"field\.mat is not a complete \.mat file"):
+        kuramoto.load(path)

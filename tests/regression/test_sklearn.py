@@ -121,6 +121,52 @@ def test_constant_and_repeated_features() -> None:
     assert nothing.intercept_ == pytest.approx(1)
 
 
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 1e8 + 0.1, -7.0])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_constants_whose_mean_is_rounded(value: float, weighted: bool) -> None:
+    random = np.random.default_rng(0)
+    x = random.standard_normal((1001, 3))
+    x[:, 1] = value
+    y = x[:, 0] + 5 + 0.1 * random.standard_normal(1001)
+    weights = random.random(1001) if weighted else None
+    model = KSubsetRegressor(3, random_state=0).fit(x, y, weights)
+    assert model.coef_[1] == 0
+    model = KSubsetRegressor(2, random_state=0).fit(x, y, weights)
+    assert np.flatnonzero(model.support_).tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e-170, 1e-12, 1e12, 1e155, 1e200])
+def test_scales_do_not_matter(scale: float) -> None:
+    x, y, chosen = planted()
+    for wide, target in ((x, y * scale), (x * scale, y)):
+        model = KSubsetRegressor(3, random_state=0).fit(wide, target)
+        assert np.flatnonzero(model.support_).tolist() == chosen
+
+
+@pytest.mark.parametrize("offset", [1e4, 3e5, 1e6])
+def test_a_large_constant_term_hides_nothing(offset: float) -> None:
+    random = np.random.default_rng(0)
+    x = np.c_[np.ones(60), random.standard_normal((60, 20))]
+    y = offset + 3 * x[:, 1] + 0.3 * random.standard_normal(60)
+    for seed in range(4):
+        model = KSubsetRegressor(2, fit_intercept=False, random_state=seed).fit(x, y)
+        assert np.flatnonzero(model.support_).tolist() == [0, 1]
+
+
+def test_wrong_parameters() -> None:
+    x, y, _ = planted()
+    for name, value, kind in (
+        ("alpha", np.inf, ValueError),
+        ("alpha", np.nan, ValueError),
+        ("alpha", "1", TypeError),
+        ("gamma", 0.0, ValueError),
+        ("n_restarts", 2.5, TypeError),
+        ("max_iter", 0, ValueError),
+    ):
+        with pytest.raises(kind, match=f"{name} must be"):
+            KSubsetRegressor(2, **{name: value}).fit(x, y)
+
+
 def test_as_many_features_as_observations() -> None:
     x, y, _ = planted(m=5)
     model = KSubsetRegressor(8, random_state=0).fit(x, y)
@@ -134,9 +180,9 @@ def test_clear_errors() -> None:
         ({"k": 13}, ValueError, "k must be between 1 and n_features = 12, got 13"),
         ({"k": 0}, ValueError, "k must be between 1 and n_features = 12, got 0"),
         ({"k": 2.0}, TypeError, "k must be an int or None, got 2.0"),
-        ({"alpha": -1}, ValueError, "alpha must not be negative, got -1"),
+        ({"alpha": -1}, ValueError, "alpha must be zero or positive, got -1"),
         ({"gamma": 0}, ValueError, "gamma must be positive or None, got 0"),
-        ({"n_restarts": 0}, ValueError, "n_restarts and max_iter must be at least 1, got 0"),
+        ({"n_restarts": 0}, ValueError, "n_restarts must be at least 1, got 0"),
         ({"method": "qr"}, ValueError, "method must be one of 'auto', 'gram', 'rows', got 'qr'"),
     ):
         for estimator in (KSubsetRegressor, KSubsetSelector):

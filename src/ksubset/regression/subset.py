@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,22 +55,37 @@ def standardise(
     middle = share @ x if centre else x.new_zeros(x.shape[1])
     y = y - share @ y if centre else y
     root = None if weights is None else weights.sqrt().unsqueeze(-1)
+    low, high = _range(x, weights)
+    # By the largest value first: squares of the smallest and largest numbers are out of range.
+    size = torch.maximum((low - middle).abs(), (high - middle).abs())
+    size = torch.where((size > 0) & size.isfinite(), size, 1)
     columns = torch.empty(x.shape, dtype=dtype, device=x.device)
     for start in range(0, len(x), _CHUNK):  # one copy of X, no more
-        part = x[start : start + _CHUNK] - middle
+        part = (x[start : start + _CHUNK] - middle) / size
         columns[start : start + _CHUNK] = (
             part if root is None else part * root[start : start + _CHUNK]
         )
     y = y if root is None else y * root
-    scale = torch.linalg.vector_norm(columns, dim=0)
+    norms = torch.linalg.vector_norm(columns, dim=0)
     # What rounding leaves of a constant column is not a column.
-    size = middle.abs().to(dtype) * (len(x) if weights is None else float(weights.sum())) ** 0.5
-    constant = scale <= 1e1 * torch.finfo(x.dtype).eps * size
-    scale = torch.where(constant | (scale == 0), torch.inf, scale)
-    columns.div_(scale)
+    total = float(len(x) if weights is None else weights.sum())
+    rounding = 1e1 * torch.finfo(x.dtype).eps * (middle / size).abs().to(dtype) * total**0.5
+    constant = (norms <= rounding) | (norms == 0) | (centre & (low == high))
+    norms = torch.where(constant, torch.inf, norms)
+    columns.div_(norms)
+    largest = y.abs().max()
+    y = y / largest if largest > 0 else y
     length = torch.linalg.vector_norm(y)
     y = (y / length if length > 0 else y).to(dtype)
-    return Standardised(make_problem(columns, y, method), scale, rows)
+    return Standardised(make_problem(columns, y, method), norms * size.to(dtype), rows)
+
+
+def _range(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The smallest and the largest value of every column, over rows with a weight."""
+    rows = torch.arange(len(x)) if weights is None else (weights > 0).nonzero().squeeze(-1)
+    ends = [torch.aminmax(x[part], dim=0) for part in rows.split(_CHUNK)]
+    low = torch.stack([end.min for end in ends]).amin(0)
+    return low, torch.stack([end.max for end in ends]).amax(0)
 
 
 @dataclass(frozen=True)
@@ -109,7 +125,11 @@ def choose(
     problem = data.problem
     settings = Settings() if settings is None else settings
     generator = torch.Generator().manual_seed(0) if generator is None else generator
-    penalty = ridge / data.scale.square()
+    if not 1 <= k <= problem.n:
+        raise ValueError(f"k must be between 1 and {problem.n}, got {k}")
+    if not 0 <= ridge < math.inf:
+        raise ValueError(f"ridge must be zero or positive, got {ridge!r}")
+    penalty = ridge / data.scale / data.scale
     penalty = penalty.clamp_min(least_penalty(penalty.dtype))
     if not problem.total > 0:  # nothing to explain
         n = problem.n

@@ -45,6 +45,16 @@ class Settings:
     noise: float | None = None
     gradient: str = "difference"
 
+    def __post_init__(self) -> None:
+        if self.gradient not in ("difference", "derivative"):
+            raise ValueError(
+                f"gradient must be 'difference' or 'derivative', got {self.gradient!r}"
+            )
+        if self.steps < 1 or self.restarts < 1:
+            raise ValueError(
+                f"steps and restarts must be at least 1, got {self.steps} and {self.restarts}"
+            )
+
 
 @dataclass
 class Trained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import warnings
 from typing import Any
@@ -34,14 +35,20 @@ def check_settings(
     *, alpha: float, gamma: float | None, n_restarts: int, max_iter: int
 ) -> Settings:
     """Of the training, from an estimator's parameters."""
-    if not alpha >= 0:
-        raise ValueError(f"alpha must not be negative, got {alpha!r}")
-    if gamma is not None and not gamma > 0:
-        raise ValueError(f"gamma must be positive or None, got {gamma!r}")
-    if n_restarts < 1 or max_iter < 1:
-        raise ValueError(
-            f"n_restarts and max_iter must be at least 1, got {n_restarts} and {max_iter}"
-        )
+    for name, number, least in (("alpha", alpha, 0), ("gamma", gamma, None)):
+        if name == "gamma" and number is None:
+            continue
+        if isinstance(number, bool) or not isinstance(number, numbers.Real):
+            raise TypeError(f"{name} must be a number, got {number!r}")
+        enough = number > 0 if least is None else number >= least
+        if not enough or not math.isfinite(number):
+            what = "positive or None" if least is None else "zero or positive"
+            raise ValueError(f"{name} must be {what}, got {number!r}")
+    for name, count in (("n_restarts", n_restarts), ("max_iter", max_iter)):
+        if isinstance(count, bool) or not isinstance(count, numbers.Integral):
+            raise TypeError(f"{name} must be an int, got {count!r}")
+        if count < 1:
+            raise ValueError(f"{name} must be at least 1, got {count}")
     return Settings(steps=max_iter, restarts=n_restarts, gamma=gamma)
 
 
@@ -85,7 +92,11 @@ def refit(
     middle, level = np.zeros(columns.shape[1]), np.zeros(targets.shape[1])
     if fit_intercept:
         middle, level = share @ columns, share @ targets
+        counted = columns if weights is None else columns[weights > 0]
+        # Of a constant column rounding would leave something, and fit it.
+        constant = counted.min(0) == counted.max(0)
         columns, targets = columns - middle, targets - level
+        columns[:, constant] = 0
     if weights is not None:
         root = np.sqrt(weights)[:, None]
         columns, targets = columns * root, targets * root
@@ -93,10 +104,14 @@ def refit(
         width = columns.shape[1]
         columns = np.concatenate([columns, np.sqrt(alpha) * np.eye(width)])
         targets = np.concatenate([targets, np.zeros((width, targets.shape[1]))])
-    # Columns of norm 1, so that the solver's cut-off does not depend on units.
+    # Columns of norm 1, so that the solver's cut-off does not depend on units; by their largest
+    # value first, as squares of the largest numbers are out of range.
+    size = np.abs(columns).max(0)
+    size[size == 0] = 1
+    columns /= size
     norms = np.linalg.norm(columns, axis=0)
     norms[norms == 0] = 1
-    coefficients = (np.linalg.lstsq(columns / norms, targets, rcond=None)[0].T) / norms
+    coefficients = np.linalg.lstsq(columns / norms, targets, rcond=None)[0].T / norms / size
     return coefficients, level - coefficients @ middle
 
 

@@ -59,6 +59,8 @@ class KPath:
         lowest = int(np.argmin(mean))
         if criterion == "cv":
             return int(self.k[lowest])
+        if self.cv.shape[1] < 2:
+            raise ValueError("criterion 'cv_1se' needs at least two folds, the path has one")
         error = self.cv[lowest].std(ddof=1) / np.sqrt(self.cv.shape[1])
         return int(self.k[np.flatnonzero(mean <= mean[lowest] + error)[0]])
 
@@ -94,7 +96,10 @@ def k_path(
         >>> path.best("ebic"), path.best("cv_1se"), path.supports[2].tolist()
         (3, 3, [1, 4, 9])
     """
-    x, targets = check_X_y(X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32])
+    x, targets = check_X_y(
+        X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32],
+        ensure_min_samples=2,
+    )  # fmt: skip
     largest = check_k(min(10, x.shape[1]) if k_max is None else k_max, x.shape[1])
     settings = check_settings(alpha=alpha, gamma=gamma, n_restarts=n_restarts, max_iter=max_iter)
     random = check_random_state(random_state)
@@ -119,10 +124,12 @@ def k_path(
         columns = []
         for fitted, tested in check_cv(cv).split(x, targets):
             columns.append([error(support, fitted, tested) for support in supports(fitted)])
+        if not columns:
+            raise ValueError(f"cv must have at least one fold, got {cv!r}")
         folds = np.array(columns).T
     sizes = np.arange(1, largest + 1)
     m, t = targets.shape
-    floor = np.finfo(np.float64).eps ** 2 * max(float(np.square(targets).mean()), 1e-300)
+    floor = max(np.finfo(np.float64).eps ** 2 * float(np.square(targets).mean()), 1e-300)
     bic = m * t * np.log(np.maximum(loss, floor)) + sizes * t * np.log(m)
     n = x.shape[1]
     ways = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
@@ -139,7 +146,8 @@ def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> A
         ax = pyplot.subplots(figsize=(6, 3.5), layout="constrained")[1]
     ax.plot(path.k, path.loss, "o-", color="C0", label="training")
     if path.cv is not None:
-        spread = path.cv.std(1, ddof=1) / np.sqrt(path.cv.shape[1])
+        folds = path.cv.shape[1]
+        spread = path.cv.std(1, ddof=1) / np.sqrt(folds) if folds > 1 else None
         ax.errorbar(path.k, path.cv.mean(1), spread, fmt="s-", color="C1", label="validation")
     ax.axvline(chosen, color="0.6", linestyle="--", label=f"k = {chosen} ({criterion})")
     ax.set(xlabel="k", ylabel="mean squared error")
