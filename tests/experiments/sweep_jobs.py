@@ -89,6 +89,8 @@ def main() -> None:
     """A sweep of `gated`, its events on stdout."""
     from experiments.sweep import Job, sweep
 
+    # Whoever runs the tests in the background ignores it, and so would everything started there.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     given = json.loads(sys.argv[1])
     outcome = sweep(
         [Job(settings["name"], settings) for settings in given["settings"]], "sweep_jobs:gated",
