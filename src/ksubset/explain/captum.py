@@ -34,8 +34,8 @@ class KSubsetAttribution(Attribution):
         >>> network = torch.nn.Linear(10, 1)
         >>> explainer = KSubsetExplainer(torch.nn.Linear(10, 10), MaskedInput(network), k=3)
         >>> attribution = KSubsetAttribution(explainer)
-        >>> attribution.attribute(torch.randn(4, 10)).sum(-1)
-        tensor([3.0000, 3.0000, 3.0000, 3.0000])
+        >>> attribution.attribute(torch.randn(4, 10)).sum(-1).round()
+        tensor([3., 3., 3., 3.])
     """
 
     def __init__(self, explainer: KSubsetExplainer) -> None:

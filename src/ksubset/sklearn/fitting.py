@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ksubset.regression import Choice, Settings, Standardised, choose, standardise
 
@@ -115,7 +116,36 @@ def refit(
     return coefficients, level - coefficients @ middle
 
 
-def history(choice: Choice) -> dict[str, Array]:
+def choose_for(
+    estimator: Any, x: Any, y: Any, sample_weight: Any
+) -> tuple[Array, Array, Array | None, Choice]:
+    """What fitting is for both estimators: data are checked, columns chosen, and what is known
+    about the choice becomes attributes. Returns the checked data with it."""
+    x, y = validate_data(
+        estimator, x, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
+        ensure_min_samples=2,
+    )  # fmt: skip
+    k = check_k(estimator.k, x.shape[1])
+    settings = check_settings(
+        alpha=estimator.alpha, gamma=estimator.gamma, n_restarts=estimator.n_restarts,
+        max_iter=estimator.max_iter,
+    )  # fmt: skip
+    weights = None
+    if sample_weight is not None:
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+    data = prepare(x, y, weights, estimator.fit_intercept, estimator.method)
+    choice = choose_columns(
+        data, k, estimator.alpha, estimator.search, settings, estimator.random_state
+    )
+    estimator.support_ = np.zeros(x.shape[1], dtype=bool)
+    estimator.support_[choice.support.numpy()] = True
+    estimator.marginals_ = choice.marginals.numpy()
+    estimator.history_ = _history(choice)
+    estimator.n_iter_ = estimator.max_iter
+    return x, y, weights, choice
+
+
+def _history(choice: Choice) -> dict[str, Array]:
     """Of every step: arrays by name."""
     steps = choice.trained.history
     return {name: np.array([step[name] for step in steps]) for name in (steps[0] if steps else ())}

@@ -6,17 +6,9 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ksubset.sklearn.fitting import (
-    Array,
-    check_k,
-    check_settings,
-    choose_columns,
-    history,
-    prepare,
-    refit,
-)
+from ksubset.sklearn.fitting import Array, choose_for, refit
 
 
 class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -90,33 +82,14 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KSubsetRegressor:  # noqa: N803
         """On X (m, n) and y (m,) or (m, t); weights (m,) count observations, as repeating them
         would."""
-        x, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        k = check_k(self.k, x.shape[1])
-        settings = check_settings(
-            alpha=self.alpha, gamma=self.gamma, n_restarts=self.n_restarts, max_iter=self.max_iter
-        )
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, x, dtype=np.float64, ensure_non_negative=True
-            )
-        data = prepare(x, y, weights, self.fit_intercept, self.method)
-        choice = choose_columns(data, k, self.alpha, self.search, settings, self.random_state)
+        x, y, weights, choice = choose_for(self, X, y, sample_weight)
         support = choice.support.numpy()
         coefficients, intercepts = refit(x, y, weights, support, self.alpha, self.fit_intercept)
         full = np.zeros((len(coefficients), x.shape[1]))
         full[:, support] = coefficients
         self.coef_: Array = full if y.ndim == 2 else full[0]
         self.intercept_: Any = intercepts if y.ndim == 2 else float(intercepts[0])
-        self.support_ = np.zeros(x.shape[1], dtype=bool)
-        self.support_[support] = True
-        self.marginals_ = choice.marginals.numpy()
-        self.history_ = history(choice)
         self.n_swaps_ = choice.swaps
-        self.n_iter_ = self.max_iter
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803

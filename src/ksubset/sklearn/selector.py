@@ -4,20 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.feature_selection import SelectorMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
-from ksubset.sklearn.fitting import (
-    Array,
-    check_k,
-    check_settings,
-    choose_columns,
-    history,
-    prepare,
-)
+from ksubset.sklearn.fitting import Array, choose_for
 
 
 class KSubsetSelector(SelectorMixin, BaseEstimator):
@@ -71,31 +63,13 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KSubsetSelector:  # noqa: N803
         """On X (m, n) and y (m,) or (m, t); weights (m,) count observations, as repeating them
         would."""
-        x, y = validate_data(
-            self, X, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
-            ensure_min_samples=2,
-        )  # fmt: skip
-        k = check_k(self.k, x.shape[1])
-        settings = check_settings(
-            alpha=self.alpha, gamma=self.gamma, n_restarts=self.n_restarts, max_iter=self.max_iter
-        )
-        weights = None
-        if sample_weight is not None:
-            weights = _check_sample_weight(
-                sample_weight, x, dtype=np.float64, ensure_non_negative=True
-            )
-        data = prepare(x, y, weights, self.fit_intercept, self.method)
-        choice = choose_columns(data, k, self.alpha, self.search, settings, self.random_state)
-        self.support_ = np.zeros(x.shape[1], dtype=bool)
-        self.support_[choice.support.numpy()] = True
-        self.marginals_ = choice.marginals.numpy()
-        self.history_ = history(choice)
-        self.n_iter_ = self.max_iter
+        choose_for(self, X, y, sample_weight)
         return self
 
     def _get_support_mask(self) -> Array:
         check_is_fitted(self)
-        return self.support_
+        support: Array = self.support_
+        return support
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
