@@ -46,9 +46,9 @@ class Method:
             for chosen in product(*values)
         ]
 
-    def at(self, aspect: str) -> Method:
-        """With the settings that were best for an aspect: see :data:`TUNED`."""
-        found = TUNED.get((aspect, self.name))
+    def at(self, aspect: str, k: int) -> Method:
+        """With the settings that were best there: see :data:`TUNED`."""
+        found = TUNED.get((aspect, k, self.name))
         return self if found is None else replace(self, settings=found[0], rate=found[1])
 
     def setting(self) -> str:
@@ -85,26 +85,38 @@ def _imle(temperature: float) -> tuple[tuple[str, float], ...]:
     return (("strength", 1000.0), ("temperature", temperature))
 
 
-# The winners of the grids (k = 10, one split, ten epochs): settings and learning rate.
-TUNED: Mapping[tuple[str, str], tuple[tuple[tuple[str, float], ...], float]] = {
-    ("aroma", "simple"): ((), 5e-4),
-    ("aroma", "l2x"): ((("temperature", 0.5),), 5e-4),
-    ("aroma", "softsub"): ((("temperature", 2.0),), 1e-3),
-    ("aroma", "imle"): (_imle(1.0), 1e-3),
-    ("aroma", "reinmax"): ((), 5e-4),
-    ("aroma", "score"): ((), 5e-4),
-    ("palate", "simple"): ((), 1e-3),
-    ("palate", "l2x"): ((("temperature", 0.5),), 1e-3),
-    ("palate", "softsub"): ((("temperature", 0.5),), 5e-4),
-    ("palate", "imle"): (_imle(2.0), 5e-4),
-    ("palate", "reinmax"): ((), 5e-4),
-    ("palate", "score"): ((), 5e-4),
-    ("taste", "simple"): ((), 5e-4),
-    ("taste", "l2x"): ((("temperature", 0.5),), 1e-3),
-    ("taste", "softsub"): ((("temperature", 2.0),), 1e-3),
-    ("taste", "imle"): (_imle(1.0), 5e-4),
-    ("taste", "reinmax"): ((), 5e-4),
-    ("taste", "score"): ((), 5e-4),
+# The winners of the grids (one split, ten epochs): settings and learning rate.
+TUNED: Mapping[tuple[str, int, str], tuple[tuple[tuple[str, float], ...], float]] = {
+    ("aroma", 5, "simple"): ((), 5e-4),
+    ("aroma", 5, "l2x"): ((("temperature", 1.0),), 1e-3),
+    ("aroma", 5, "softsub"): ((("temperature", 2.0),), 1e-3),
+    ("aroma", 5, "imle"): (_imle(0.5), 5e-4),
+    ("aroma", 5, "reinmax"): ((), 5e-4),
+    ("aroma", 5, "score"): ((), 5e-4),
+    ("aroma", 10, "simple"): ((), 5e-4),
+    ("aroma", 10, "l2x"): ((("temperature", 0.5),), 5e-4),
+    ("aroma", 10, "softsub"): ((("temperature", 2.0),), 1e-3),
+    ("aroma", 10, "imle"): (_imle(1.0), 1e-3),
+    ("aroma", 10, "reinmax"): ((), 5e-4),
+    ("aroma", 10, "score"): ((), 5e-4),
+    ("aroma", 15, "simple"): ((), 1e-3),
+    ("aroma", 15, "l2x"): ((("temperature", 0.5),), 5e-4),
+    ("aroma", 15, "softsub"): ((("temperature", 2.0),), 1e-3),
+    ("aroma", 15, "imle"): (_imle(0.5), 5e-4),
+    ("aroma", 15, "reinmax"): ((), 5e-4),
+    ("aroma", 15, "score"): ((), 5e-4),
+    ("palate", 10, "simple"): ((), 1e-3),
+    ("palate", 10, "l2x"): ((("temperature", 0.5),), 1e-3),
+    ("palate", 10, "softsub"): ((("temperature", 0.5),), 5e-4),
+    ("palate", 10, "imle"): (_imle(2.0), 5e-4),
+    ("palate", 10, "reinmax"): ((), 5e-4),
+    ("palate", 10, "score"): ((), 5e-4),
+    ("taste", 10, "simple"): ((), 5e-4),
+    ("taste", 10, "l2x"): ((("temperature", 0.5),), 1e-3),
+    ("taste", 10, "softsub"): ((("temperature", 2.0),), 1e-3),
+    ("taste", 10, "imle"): (_imle(1.0), 5e-4),
+    ("taste", 10, "reinmax"): ((), 5e-4),
+    ("taste", 10, "score"): ((), 5e-4),
 }
 
 

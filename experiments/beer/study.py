@@ -86,9 +86,9 @@ def _write(
 
 def _grid_tables(grids: Sequence[dict[str, Any]]) -> list[Table]:
     result = []
-    for aspect in dict.fromkeys(point["aspect"] for point in grids):
+    for aspect, k in dict.fromkeys((point["aspect"], point["k"]) for point in grids):
         points = sorted(
-            (p for p in grids if p["aspect"] == aspect),
+            (p for p in grids if (p["aspect"], p["k"]) == (aspect, k)),
             key=lambda p: (p["method"], p["validation"]),
         )
         rows = [
@@ -96,7 +96,7 @@ def _grid_tables(grids: Sequence[dict[str, Any]]) -> list[Table]:
             for p in points
         ]
         headings = ("method", "setting", "validation MSE", "test MSE")
-        result.append(Table(f"Grids: {aspect}, one split", headings, rows))
+        result.append(Table(f"Grids: {aspect}, k = {k}, one split", headings, rows))
     return result
 
 
@@ -121,45 +121,45 @@ def _recipe(settings: Settings, k: int, method: Method, epochs: int) -> Recipe:
 
 def tune(
     settings: Settings, data: Path, run_jobs: Run
-) -> tuple[dict[tuple[str, str], Method], list[dict[str, Any]]]:
-    """The best of every method for every aspect, by validation on the first split, and all that was
+) -> tuple[dict[tuple[str, int, str], Method], list[dict[str, Any]]]:
+    """The best of every method in every cell, by validation on the first split, and all that was
     tried."""
     jobs, tried = [], []
-    for aspect in dict.fromkeys(aspect for aspect, _ in settings.table()):
+    for aspect, k in settings.table():
         for method in settings.contest():
             for rate in RATES:
                 variants = replace(method, rate=rate).variants()
-                recipe = _recipe(settings, settings.tune_k, variants[0], settings.tune_epochs)
+                recipe = _recipe(settings, k, variants[0], settings.tune_epochs)
                 seeds = [settings.seed] * len(variants)
                 jobs.append(job("tune", aspect, variants, seeds, recipe, data))
-                tried.append((aspect, variants))
+                tried.append((aspect, k, variants))
     results = run_jobs(jobs)
-    best: dict[tuple[str, str], tuple[float, Method]] = {}
+    best: dict[tuple[str, int, str], tuple[float, Method]] = {}
     grids = []
-    for one, (aspect, variants) in zip(jobs, tried, strict=True):
+    for one, (aspect, k, variants) in zip(jobs, tried, strict=True):
         for variant, member in zip(variants, results[one.name]["members"], strict=True):
             if member is None:  # it diverged
                 continue
             loss = min(loss for loss in member["validation"] if loss is not None)
             grids.append(
-                {"aspect": aspect, "method": variant.name, "setting": variant.setting(),
+                {"aspect": aspect, "k": k, "method": variant.name, "setting": variant.setting(),
                  "validation": loss, "test": member["test"], "precision": member["precision"]}
             )  # fmt: skip
-            key = (aspect, variant.name)
+            key = (aspect, k, variant.name)
             if key not in best or loss < best[key][0]:
                 best[key] = (loss, variant)
     return {key: variant for key, (_, variant) in best.items()}, grids
 
 
 def train(
-    settings: Settings, data: Path, tuned: dict[tuple[str, str], Method], run_jobs: Run
+    settings: Settings, data: Path, tuned: dict[tuple[str, int, str], Method], run_jobs: Run
 ) -> list[dict[str, Any]]:
     """Every method in every cell of the tables, on all splits."""
     jobs, entries = [], []
     # By methods: what is compared first is there first, should a run be cut short.
     for method in settings.contest():
         for aspect, k in settings.table():
-            chosen = [tuned.get((aspect, method.name), method.at(aspect))]
+            chosen = [tuned.get((aspect, k, method.name), method.at(aspect, k))]
             if method.name == "simple" and (aspect, k) in AUTHORS:
                 rate, clip = AUTHORS[aspect, k]
                 authors = replace(

@@ -330,7 +330,7 @@ def test_wrong_settings(given, message):
 def test_study(folder, tmp_path):
     settings = Settings(
         data_dir=folder, cells="aroma:2,taste:1", methods="simple,l2x", splits=2, epochs=1,
-        batch=10, tune=True, tune_epochs=1, tune_k=2, workers=0, device="cpu",
+        batch=10, tune=True, tune_epochs=1, workers=0, device="cpu",
     )  # fmt: skip
     run(settings, tmp_path / "out", overwrite=False)
     results = json.loads((tmp_path / "out" / "results.json").read_text())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import numpy as np
 import pysindy
 import pytest
+from pysindy.optimizers import WrappedOptimizer
+from pysindy.utils import supports_multiple_targets
 from scipy.integrate import solve_ivp
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression
+from sklearn.utils.validation import check_is_fitted
 
 from ksubset.pysindy import KSubsetOptimizer
 
@@ -86,8 +91,7 @@ def test_a_partial_differential_equation() -> None:
     assert row[names.index("x0_11")] == pytest.approx(0.1, rel=0.01)
 
 
-def test_what_pysindy_asks_of_optimizers() -> None:
-    """Shapes and attributes, as its own tests check them for every optimiser."""
+def test_shapes_weights_and_copies() -> None:
     random = np.random.default_rng(0)
     x = random.standard_normal((100, 5))
     optimizer = KSubsetOptimizer(k=2, random_state=0)
@@ -109,6 +113,86 @@ def test_what_pysindy_asks_of_optimizers() -> None:
     ensemble = pysindy.EnsembleOptimizer(copy, bagging=True, n_models=3)
     ensemble.fit(x, x[:, [1]] - x[:, [3]])
     np.testing.assert_allclose(ensemble.coef_, [[0, 1, 0, -1, 0]], atol=1e-10)
+
+
+class TestWhatPysindyAsksOfEveryOptimizer:
+    """PySINDy installs no estimator checks; these are the properties that its own test suite asks
+    of all its optimisers, one by one, on an exponential and on random data."""
+
+    x = np.linspace(1, 2, 10)[:, None]
+    derivative = 2 * np.linspace(1, 2, 10)
+
+    @pytest.mark.parametrize("derivative", [derivative, derivative[:, None]])
+    @pytest.mark.parametrize("normalize_columns", [True, False])
+    def test_one_feature(self, derivative: np.ndarray, normalize_columns: bool) -> None:
+        optimizer = KSubsetOptimizer(k=1, normalize_columns=normalize_columns)
+        for one in (optimizer, WrappedOptimizer(clone(optimizer), unbias=False)):
+            one.fit(self.x, derivative)
+            check_is_fitted(one)
+            assert one.complexity >= 0
+            np.testing.assert_allclose(one.coef_, [[2]])
+
+    def test_several_targets_are_supported(self) -> None:
+        assert supports_multiple_targets(KSubsetOptimizer())
+
+    def test_nothing_before_the_fit(self) -> None:
+        optimizer = KSubsetOptimizer(k=1)
+        with pytest.raises(NotFittedError):
+            optimizer.predict(np.ones((1, 3)))
+        with pytest.raises(NotFittedError):
+            _ = optimizer.complexity
+        optimizer.fit(self.x, self.derivative)
+        assert optimizer.complexity > 0
+
+    @pytest.mark.parametrize("options", [{"normalize_columns": True}, {"copy_X": False}])
+    def test_weights(self, options: dict[str, bool]) -> None:
+        """Also where half of them are zero: those rows do not count."""
+        x, derivative = self.x.copy(), self.derivative.copy()
+        derivative[::2] = 7
+        weights = np.arange(10.0)
+        weights[::2] = 0
+        optimizer = KSubsetOptimizer(k=1, **options)
+        optimizer.fit(x, derivative, sample_weight=weights)
+        np.testing.assert_allclose(optimizer.coef_, [[2]])
+
+    def test_complexity_grows_with_k(self) -> None:
+        random = np.random.default_rng(1)
+        x = random.standard_normal((200, 8))
+        y = x @ random.standard_normal((8, 1)) + random.standard_normal((200, 1))
+        fitted = [KSubsetOptimizer(k=k, random_state=0).fit(x, y) for k in range(1, 9)]
+        assert [one.complexity for one in fitted] == list(range(1, 9))
+        errors = [np.square(y - one.predict(x)).sum() for one in fitted]
+        assert errors == sorted(errors, reverse=True)
+
+    def test_unbias(self) -> None:
+        options = {"k": 1, "alpha": 10.0, "random_state": 0}
+        biased = KSubsetOptimizer(**options, unbias=False).fit(self.x, self.derivative)
+        unbiased = KSubsetOptimizer(**options, unbias=True).fit(self.x, self.derivative)
+        assert biased.coef_.item() < 1.9
+        np.testing.assert_allclose(unbiased.coef_, [[2]])
+
+    @pytest.mark.parametrize("ensemble", [{"bagging": True}, {"library_ensemble": True}])
+    def test_ensembles(
+        self, attractor: tuple[np.ndarray, np.ndarray], ensemble: dict[str, bool]
+    ) -> None:
+        optimizer = pysindy.EnsembleOptimizer(
+            KSubsetOptimizer(k=2, random_state=0), n_models=2, **ensemble
+        )
+        model = pysindy.SINDy(
+            optimizer=optimizer, feature_library=pysindy.PolynomialLibrary(degree=2)
+        )
+        model.fit(attractor[1][::4], t=attractor[0][::4])
+        assert np.shape(optimizer.coef_list) == (2, 3, 10)
+        assert optimizer.coef_.shape == (3, 10)
+
+    def test_a_wrong_guess(self) -> None:
+        with pytest.raises(ValueError, match="initial_guess"):
+            KSubsetOptimizer(k=1, initial_guess=np.zeros(3)).fit(self.x, self.derivative)
+
+    def test_pickles(self, attractor: tuple[np.ndarray, np.ndarray]) -> None:
+        model = fit(attractor, KSubsetOptimizer(k=[2, 3, 2], random_state=0))
+        again = pickle.loads(pickle.dumps(model))
+        np.testing.assert_array_equal(again.coefficients(), model.coefficients())
 
 
 def test_clear_errors() -> None:
