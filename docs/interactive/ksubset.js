@@ -5,7 +5,8 @@
 // underflows. Tables are rebuilt for every item left out, O(n^3 k) in all: plenty for n <= 20.
 "use strict";
 
-const ksubset = (() => {
+// var: sites that swap pages without a reload run this script again
+var ksubset = (() => {
   const sigmoid = (t) => 1 / (1 + Math.exp(-t));
   const sum = (values) => values.reduce((a, b) => a + b, 0);
 
@@ -44,10 +45,16 @@ const ksubset = (() => {
     return rows;
   }
 
-  /** P(j heads) without the coins at the places left out; 0 outside of 0..k. */
-  function without(coins, k, ...out) {
-    const rows = table(coins.filter((_, i) => !out.includes(i)), k);
-    return (j) => rows[rows.length - 1][j] ?? 0;
+  /** P(j heads) without one or two of the coins; 0 outside of 0..k. */
+  function without(coins, k, one, other = one) {
+    const heads = new Float64Array(k + 1);
+    heads[0] = 1;
+    coins.forEach(({ p, q }, i) => {
+      if (i === one || i === other) return;
+      for (let j = k; j > 0; j--) heads[j] = q * heads[j] + p * heads[j - 1];
+      heads[0] *= q;
+    });
+    return (j) => heads[j] ?? 0;
   }
 
   /** The law of k-subsets: all its numbers, exactly. Impossible sizes give NaN. */
@@ -66,14 +73,16 @@ const ksubset = (() => {
       complements.push((coins[i].q * rest(k)) / mass);
     }
 
-    const covariance = marginals.map((_, i) => marginals.map((_, j) => (i === j ? marginals[i] * complements[i] : 0)));
+    const covariance = logits.map(() => new Array(n));
     for (let i = 0; i < n; i++) {
+      covariance[i][i] = marginals[i] * complements[i];
       for (let j = 0; j < i; j++) {
         // P(both) P(neither) - P(only i) P(only j): never positive, as coin sums are log-concave
         const rest = without(coins, k, i, j);
-        const scale = (coins[i].p * coins[j].q * coins[j].p * coins[i].q) / mass / mass;
-        covariance[i][j] = scale * (rest(k - 2) * rest(k) - rest(k - 1) ** 2);
-        covariance[j][i] = covariance[i][j];
+        const scale = (coins[i].p * coins[i].q * coins[j].p * coins[j].q) / mass ** 2;
+        const value = scale * (rest(k - 2) * rest(k) - rest(k - 1) ** 2);
+        covariance[i][j] = value;
+        covariance[j][i] = value;
       }
     }
 
@@ -95,7 +104,8 @@ const ksubset = (() => {
       /** log p of a subset, given as zeros and ones. */
       logProbability(z) {
         if (sum(z) !== k) return -Infinity;
-        return sum(z.map((chosen, i) => Math.log(chosen ? coins[i].p : coins[i].q))) - Math.log(mass);
+        const logs = z.map((chosen, i) => Math.log(chosen ? coins[i].p : coins[i].q));
+        return sum(logs) - Math.log(mass);
       },
 
       /** One exact draw, as zeros and ones: from the last item to the first, each by its
@@ -119,7 +129,8 @@ const ksubset = (() => {
   function subsets(n, k) {
     if (k < 0 || k > n) return [];
     if (n === 0) return [[]];
-    return [...subsets(n - 1, k - 1).map((z) => [1, ...z]), ...subsets(n - 1, k).map((z) => [0, ...z])];
+    const starting = (first) => subsets(n - 1, k - first).map((z) => [first, ...z]);
+    return [...starting(1), ...starting(0)];
   }
 
   /** The likeliest subsets: [{ z, probability }]. Ties, up to rounding, in lexicographic order. */

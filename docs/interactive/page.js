@@ -26,8 +26,10 @@
     if (x < 1 && x > 1 - unit / 2) return `>${(1 - unit).toFixed(digits)}`;
     return x.toFixed(digits);
   }
-  const oneIn = (x) => (x > 0.995 ? "certain" : `1 in ${x > 0.1 ? (1 / x).toFixed(1) : Math.round(1 / x).toLocaleString("en")}`);
-  const plural = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
+  function oneIn(x) {
+    if (x > 0.995) return x === 1 ? "certain" : "nearly certain";
+    return `1 in ${x > 0.1 ? (1 / x).toFixed(1) : Math.round(1 / x).toLocaleString("en")}`;
+  }
   const places = (z) => [...z.keys()].filter((i) => z[i]);
   const names = (z) => places(z).map((i) => ITEMS[i]).join(", ") || "no toppings at all";
 
@@ -56,16 +58,17 @@
       drawn: element("i", { class: "ks-dot" }),
       number: element("data", { class: "ks-number", "data-marginal": i }),
     };
-    const label = element("label", { for: slider.id }, item, element("span", { class: "ks-hidden" }, " logit"));
-    const bar = element("span", { class: "ks-bar", "aria-hidden": "true" }, row.exact, row.naive, row.drawn);
-    const line = element("div", { class: "ks-row" }, label, slider, row.logit, bar, row.number);
+    const unit = element("span", { class: "ks-hidden" }, " logit");
+    const label = element("label", { for: slider.id }, item, unit);
+    const bar = element("span", { class: "ks-bar", "aria-hidden": "true" });
+    bar.append(row.exact, row.naive, row.drawn);
+    slot("rows").append(element("div", { class: "ks-row" }, label, slider, row.logit, bar, row.number));
     slider.addEventListener("input", () => {
       state.logits[i] = Number(slider.value);
       state.selected = i;
       change();
     });
     slider.addEventListener("focus", () => select(i));
-    slot("rows").append(line);
     return row;
   });
 
@@ -111,7 +114,8 @@
     rows.forEach((row, i) => {
       const exact = law.marginals[i];
       row.slider.value = logits[i];
-      row.slider.setAttribute("aria-valuetext", `${minus(logits[i].toFixed(1))}, probability ${probability(exact)}`);
+      const spoken = `${minus(logits[i].toFixed(1))}, probability ${probability(exact)}`;
+      row.slider.setAttribute("aria-valuetext", spoken);
       row.logit.textContent = signed(logits[i], 1);
       show(row.number, exact, probability(exact));
       row.exact.style.width = `${(100 * exact) / AXIS}%`;
@@ -134,8 +138,10 @@
   function aboutGuess(guess) {
     const gaps = guess.map((x, i) => Math.abs(x - law.marginals[i]));
     const worst = gaps.indexOf(Math.max(...gaps));
-    if (gaps[worst] < 5e-4) return "Here k · softmax happens to be right: every topping is alike, or there is no choice.";
-    const wrong = guess[worst] > 1 ? "more than certain" : `the exact value is ${probability(law.marginals[worst])}`;
+    if (state.k === 1) return "With k = 1 the softmax is right: to choose one is what it is for.";
+    if (gaps[worst] < 5e-4) return "Here k · softmax happens to be right.";
+    const exact = `the exact value is ${probability(law.marginals[worst])}`;
+    const wrong = guess[worst] > 1 ? "more than certain" : exact;
     return `k · softmax would give ${ITEMS[worst]} ${guess[worst].toFixed(2)}: ${wrong}.`;
   }
 
@@ -150,19 +156,23 @@
     show(slot("mode"), likeliest[0].probability, probability(likeliest[0].probability));
     slot("mode-names").textContent = names(likeliest[0].z);
     show(slot("entropy"), entropy, `${entropy.toFixed(3)} nats`);
-    slot("entropy-words").textContent =
-      `${(entropy / Math.LN2).toFixed(3)} bits: as open as ${Math.exp(entropy).toFixed(1)} equally likely sets`;
+    const bits = (entropy / Math.LN2).toFixed(3);
+    const alike = Math.exp(entropy).toFixed(1);
+    slot("entropy-words").textContent = `${bits} bits: as open as ${alike} equally likely sets`;
     show(slot("log-partition"), law.logPartition, minus(law.logPartition.toFixed(3)));
   }
 
   function renderDraws() {
     const { draws, last, counts } = state;
-    slot("drawn").textContent = last
-      ? `Drawn: ${names(last)}. Its probability is ${probability(Math.exp(law.logProbability(last)), 4)} (${oneIn(Math.exp(law.logProbability(last)))}).`
-      : "No pizza drawn yet for these scores.";
+    slot("drawn").textContent = "No pizza drawn yet for these scores.";
+    if (last) {
+      const p = Math.exp(law.logProbability(last));
+      const chance = `Its probability is ${probability(p, 4)} (${oneIn(p)}).`;
+      slot("drawn").textContent = `Drawn: ${names(last)}. ${chance}`;
+    }
     const gap = Math.max(...law.marginals.map((p, i) => Math.abs(p - counts[i] / draws)));
     slot("tally").textContent = draws
-      ? `${plural(draws, "draw")}: every share is within ${gap.toFixed(3)} of the exact probability.`
+      ? `${draws.toLocaleString("en")} draws: every share is within ${gap.toFixed(3)} of the exact probability.`
       : "";
   }
 
@@ -179,9 +189,10 @@
         element("td", {}, draws ? ((sets.get(z.join("")) ?? 0) / draws).toFixed(3) : "–"))));
     const covered = likeliest.reduce((total, { probability: p }) => total + p, 0);
     const count = ksubset.binomial(n, state.k);
+    const all = count === 1 ? "This is the only set there is." : `These are all ${count} sets there are.`;
     slot("covered").textContent = count > likeliest.length
       ? `Together these ${likeliest.length} of ${count} sets have probability ${probability(covered)}.`
-      : `These are all sets there are: ${count}.`;
+      : all;
   }
 
   function renderHeat() {
@@ -192,9 +203,10 @@
         const c = law.covariance[i][j];
         cell.dataset.value = c;
         cell.className = c < 0 ? "ks-minus" : "ks-plus";
-        // 1/4 is the largest there is; the root makes small ones visible
-        cell.style.setProperty("--ks-heat", `${(100 * Math.sqrt(Math.abs(c) * 4)).toFixed(1)}%`);
-        cell.textContent = Math.abs(c) >= 5e-4 ? signed(c, 3).replace("0.", ".") : c === 0 ? "0" : "≈0";
+        // 1/4 is the largest there is; the root makes small ones visible, text stays readable
+        cell.style.setProperty("--ks-heat", `${(45 * Math.sqrt(Math.abs(c) * 4)).toFixed(1)}%`);
+        const small = c === 0 ? "0" : "≈0";
+        cell.textContent = Math.abs(c) < 5e-4 ? small : signed(c, 3).replace("0.", ".");
       });
     });
     slot("words").replaceChildren(...aboutGradient(state.selected));
@@ -206,15 +218,18 @@
     const others = [...row.keys()].filter((j) => j !== i).sort((a, b) => row[a] - row[b]);
     const bold = (text) => element("strong", {}, text);
     if (row[i] < 1e-6) {
-      const why = state.k === 0 || state.k === n ? "there is only one set to draw" : `${ITEMS[i]} is all but certain to be ${law.marginals[i] > 0.5 ? "in" : "out"}`;
-      return [bold(ITEMS[i]), `: raising the score a little changes next to nothing, as ${why}.`];
+      const settled = `it is all but certain to be ${law.marginals[i] > 0.5 ? "in" : "out"}`;
+      const why = state.k % n === 0 ? "there is only one set to draw" : settled;
+      return ["Raise the score of ", bold(ITEMS[i]), ` a little, and next to nothing happens: ${why}.`];
     }
     const raised = state.logits.map((x, j) => (j === i ? x + step : x));
     const gain = ksubset.law(raised, state.k).marginals[i] - law.marginals[i];
-    const losers = others.slice(0, 2).map((j) => `${ITEMS[j]} (${signed(row[j] * step, 4)})`).join(" and ");
+    const change = (j) => signed(row[j] * step, 4);
+    const losers = others.slice(0, 2).map((j) => `${ITEMS[j]} (${change(j)})`).join(" and ");
     return [
-      "Raise the score of ", bold(ITEMS[i]), ` by ${step}. Its own probability changes by about ${step} × ${row[i].toFixed(3)} = `,
-      bold(signed(row[i] * step, 4)), ` (exactly: ${signed(gain, 4)}). All others together lose as much, most of all ${losers}.`,
+      "Raise the score of ", bold(ITEMS[i]), ` by ${step}. Its own probability changes by about `,
+      `${step} × ${row[i].toFixed(3)} = `, bold(change(i)), ` (exactly: ${signed(gain, 4)}). `,
+      `All others together lose as much, most of all ${losers}.`,
     ];
   }
 
