@@ -29,6 +29,15 @@ needs_browser = pytest.mark.skipif(
 )
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _one_thread() -> Iterator[None]:
+    """Tensors are small here, and the cores belong to the browser."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
 # ---- the mathematics ----
 
 
@@ -299,6 +308,18 @@ def test_numbers_on_the_page_are_right(page: Browser) -> None:
 
 
 @needs_browser
+def test_the_example_in_python_is_where_the_page_starts(page: Browser) -> None:
+    source = (DOCS / "interactive.md").read_text(encoding="utf-8")
+    numbers = shown(page)
+    listed = re.search(r"torch\.tensor\((\[.*?\])", source)
+    assert listed is not None
+    assert json.loads(listed[1]) == numbers["logits"]
+    assert f"KSubset({numbers['k']}, " in source
+    assert "# " + ", ".join(f"{p:.3f}" for p in numbers["marginals"][:3]) in source
+    assert f"# {numbers['entropy']:.3f} nats" in source
+
+
+@needs_browser
 def test_buttons_set_the_scores(page: Browser) -> None:
     start = shown(page)
     expected = {"equal": [0] * 8, "extreme": [6, 6, *[-6] * 6], "random": None}
@@ -387,10 +408,16 @@ def test_gradients_in_words(page: Browser) -> None:
 
 @needs_browser
 def test_screen_readers_hear_a_summary_after_a_pause(page: Browser) -> None:
-    page.evaluate("document.getElementById('ks-logit-0').focus()")
+    # a clock that stands still until told to go on
+    page.evaluate(
+        """window.setTimeout = (act, delay) => { window.waiting = { act, delay }; };
+        window.clearTimeout = () => { window.waiting = null; };
+        document.getElementById("ks-logit-0").focus();"""
+    )
     page.press("ArrowLeft", 5)
     assert text(page, "status") == ""
-    page.evaluate("new Promise((done) => setTimeout(() => done(0), 1100))")
+    assert page.evaluate("waiting.delay") >= 500
+    page.evaluate("waiting.act()")
     assert "Most probable" in text(page, "status")
     value_text = "document.activeElement.getAttribute('aria-valuetext')"
     assert re.fullmatch(r"1\.5, probability 0\.\d{3}", page.evaluate(value_text))
