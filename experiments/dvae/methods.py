@@ -77,7 +77,7 @@ OWN = "-own"
 _LAMBDA = ("strength", STRENGTHS)
 _SOG = (("noise", "sum_of_gamma"),)
 _LEAVE_ONE_OUT = (("baseline", "leave_one_out"),)
-# Settings are the winners of the grids on MNIST (docs/dvae.md).
+# Settings are the winners of the grids on MNIST (docs/results/dvae.md).
 METHODS: tuple[Method, ...] = (
     Method("simple", "SIMPLE", 10, "simple", rate=5e-4),
     Method(
