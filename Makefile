@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint docs bench release clean
 
 demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
@@ -16,9 +16,29 @@ test: lint
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
 	$(BIN)/python -m pytest src README.md docs
 
+# The site, in build/site: the gallery's pictures, every warning an error, every link followed.
+PICTURES := $(patsubst examples/%.py,docs/gallery/%.png,$(filter-out %/figures.py,$(wildcard examples/*.py)))
+
+docs: $(READY) $(PICTURES)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(BIN)/linkchecker --config docs/links.ini build/site/index.html
+
+docs/gallery/%.png: examples/%.py examples/figures.py | $(READY)
+	$(BIN)/python $< --output $@
+
 bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/growth.py
+
+# Wheel and sdist in dist/, checked; the README's examples in an environment with nothing but the wheel.
+release: $(READY)
+	rm -rf dist build/empty
+	$(BIN)/python -m build --outdir dist .
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --constraint constraints.txt torch
+	build/empty/bin/pip install --quiet --constraint constraints.txt dist/*.whl
+	build/empty/bin/python -I tests/installed.py README.md
 
 lint: $(READY)
 	$(BIN)/ruff check .
@@ -33,4 +53,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) outputs .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build docs/gallery/*.png outputs .pytest_cache .mypy_cache .ruff_cache

@@ -23,7 +23,7 @@ ROWS, N, SIZES, REPEATS = 32, 1000, (1, 3, 10, 30, 100, 300), 7
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-gumbel = estimators.create("st_gumbel")
+gumbel = estimators.StraightThroughGumbel()
 RIVALS: dict[str, tuple[Callable[[Tensor, int], Tensor], str]] = {
     "ksubset.simple": (ksubset.simple, BLUE),
     "straight-through Gumbel top-k": (gumbel.sample, ORANGE),

@@ -48,7 +48,7 @@ for axis, (name, label) in zip(axes.flat, NAMES.items(), strict=True):
     axis.plot(found[:, 0], found[:, 1], ".", color=BLUE, markersize=5, alpha=0.15)
     axis.plot(*mean[:2], "o", mfc="none", mec="black", markersize=11)
     axis.plot(*exact[:2], "+", color=ORANGE, markersize=16, markeredgewidth=2.5)
-    axis.set_title(f"{label}: bias {bias:.2f}, spread {spread:.2f}")
+    axis.set_title(f"{label}: bias {bias:.2f}, spread {spread:.2f}", fontsize=10)
 axes[0, 0].set(xlim=(-2.5, 2.5), ylim=(-2.5, 2.5))
 figure.supxlabel("gradient of the first logit")
 figure.supylabel("of the second")

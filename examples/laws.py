@@ -1,6 +1,6 @@
-"""Gumbel top-k is another law: its frequencies beside the exact marginals, and beside exact samples.
+"""Gumbel top-k is another law: its frequencies beside exact marginals, and beside exact samples.
 
-    python examples/laws.py [--output outputs/laws.png]
+python examples/laws.py [--output outputs/laws.png]
 """
 
 from __future__ import annotations

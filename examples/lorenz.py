@@ -1,6 +1,6 @@
 """The Lorenz equations from noisy data: exactly 2, 3 and 2 of 10 terms, by PySINDy and ksubset.
 
-    python examples/lorenz.py [--output outputs/lorenz.png]
+python examples/lorenz.py [--output outputs/lorenz.png]
 """
 
 from __future__ import annotations
@@ -47,5 +47,5 @@ for equation, term in zip(*coefficients.nonzero(), strict=True):
     right.text(term, equation, f"{value:.2f}", ha="center", va="center")
 right.set(title="Terms found, with coefficients", xticks=range(len(names)), yticks=range(3))
 right.set_xticklabels(names)
-right.set_yticklabels(["x′", "y′", "z′"])
+right.set_yticklabels(["dx/dt", "dy/dt", "dz/dt"])
 save(figure, "lorenz")

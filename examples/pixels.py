@@ -1,6 +1,6 @@
 """Which pixels does one need to read a digit? A choice for all images, learned with the reader.
 
-    python examples/pixels.py [--output outputs/pixels.png]
+python examples/pixels.py [--output outputs/pixels.png]
 """
 
 from __future__ import annotations

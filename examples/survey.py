@@ -1,6 +1,6 @@
 """A survey of fixed size: visit 20 of 200 farms, large ones more often, and estimate the harvest.
 
-    python examples/survey.py [--output outputs/survey.png]
+python examples/survey.py [--output outputs/survey.png]
 """
 
 from __future__ import annotations

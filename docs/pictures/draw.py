@@ -1,0 +1,90 @@
+"""The two pictures of the home page, from what was measured.
+
+python benchmarks/growth.py --device cuda     # writes outputs/growth-cuda.json
+python -m experiments.synthetic               # writes outputs/synthetic/results.json
+python docs/pictures/draw.py outputs/growth-cuda.json outputs/synthetic/results.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+FOLDER = Path(__file__).parent
+SIZE = (7.6, 3.8)
+BLUE, ORANGE, GREY = "#08519c", "#d94801", "#777777"
+STYLES = {
+    "marginals": ("o-", BLUE),
+    "covariance product": ("s-", "#238b45"),
+    "sample": ("^-", "#6a51a3"),
+    "log-space DP, autodiff": ("D--", GREY),
+}
+# Several samples are another budget, and enumeration or none are not sampling.
+LEFT_OUT = ("MuProp, 4 samples", "SFE, leave one out, 4 samples", "at the marginals")
+BESIDE = {"straight-through": (6, 4), "SIMPLE-B": (6, 6), "SoftSub": (6, -12)}
+
+
+def cost(measured: dict[str, Any]) -> None:
+    """Time per item against k, and time per row against n."""
+    figure, panels = plt.subplots(1, 2, figsize=SIZE, layout="constrained")
+    for along, panel in zip("kn", panels, strict=True):
+        for what, (style, colour) in STYLES.items():
+            points = [p for p in measured["points"] if (p["along"], p["what"]) == (along, what)]
+            sizes = [p["shape"][along] for p in points]
+            per = [p["shape"]["rows"] * (p["shape"]["n"] if along == "k" else 1) for p in points]
+            scale = 1e6 if along == "k" else 1e3  # ns, µs
+            times = [scale * p["ms"] / count for p, count in zip(points, per, strict=True)]
+            label = "published algorithm (log-space DP)" if "DP" in what else what
+            panel.loglog(sizes, times, style, color=colour, markersize=5, label=label)
+        _plain(panel)
+    panels[0].set(xlabel="k, at n = 16,384", ylabel="ns per item", ylim=(None, 1e7))
+    panels[1].set(xlabel="n, at k = 100", ylabel="µs per row")
+    panels[0].legend(frameon=False, fontsize=8.5, loc="upper left")
+    figure.suptitle(f"Cost does not grow with k ({measured['machine']['device']})", fontsize=11)
+    figure.savefig(FOLDER / "cost.svg", metadata={"Date": None})
+
+
+def bias_and_variance(measured: dict[str, Any]) -> None:
+    """Of gradients, in cosines, means over problems."""
+    figure, panel = plt.subplots(figsize=SIZE, layout="constrained")
+    for one in measured["results"]["quadratic"]:
+        label = one["contestant"]["label"]
+        if label in LEFT_OUT:
+            continue
+        x, y = mean(one["bias"]), mean(one["variance"])
+        ours = label == "SIMPLE"
+        panel.plot(x, y, "o", color=BLUE if ours else ORANGE, markersize=10 if ours else 7)
+        name = {"SFE": "score function"}.get(label, label)
+        panel.annotate(
+            name, (x, y), BESIDE.get(label, (7, 3)), textcoords="offset points", fontsize=9,
+            weight="bold" if ours else "normal",
+        )  # fmt: skip
+    _plain(panel)
+    panel.set(
+        xlabel="bias: 1 − cos(mean gradient, exact gradient)",
+        ylabel="variance of cos(gradient, mean)", xlim=(-0.012, 0.46), ylim=(-0.006, 0.142),
+    )  # fmt: skip
+    figure.suptitle("One sample, one gradient: nearer to the corner is better", fontsize=11)
+    figure.savefig(FOLDER / "bias-variance.svg", metadata={"Date": None})
+
+
+def _plain(panel: Axes) -> None:
+    panel.grid(color="#e5e5e5", linewidth=0.8)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+if __name__ == "__main__":
+    plt.rcParams["svg.hashsalt"] = "ksubset"  # the same picture for the same numbers
+    growth, synthetic = (json.loads(Path(name).read_text()) for name in sys.argv[1:3])
+    cost(growth)
+    bias_and_variance(synthetic)
