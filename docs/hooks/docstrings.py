@@ -1,4 +1,5 @@
-"""Docstrings are written for ``help()``, with roles of reStructuredText; the site is Markdown."""
+"""Docstrings are written for ``help()``, with roles of reStructuredText; the site is Markdown, and
+knows a heading for examples in the plural only."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from griffe import Extension, NameResolutionError, Object
 _MATH = re.compile(r":math:`([^`]+)`")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):`~?([^`]+)`")
 _CODE = re.compile(r"``([^`]+)``")
+_EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
 
 
 class Roles(Extension):
@@ -20,7 +22,8 @@ class Roles(Extension):
         if obj.docstring is not None:
             text = _MATH.sub(r"$\1$", obj.docstring.value)
             text = _ROLE.sub(lambda found: _link(found[1], obj), text)
-            obj.docstring.value = _CODE.sub(r"`\1`", text)
+            text = _CODE.sub(r"`\1`", text)
+            obj.docstring.value = _EXAMPLE.sub("Examples:", text)
 
 
 def _link(name: str, mentioned_in: Object) -> str:

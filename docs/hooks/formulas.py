@@ -28,7 +28,7 @@ def on_page_content(content: str, **_: Any) -> str:
     def draw(found: re.Match[str]) -> str:
         latex = " ".join(html.unescape(found["latex"]).split())
         inline = found["tag"] == "span"
-        svg = ziamath.Latex(latex, size=_EM, inline=inline).svg()
+        svg = ziamath.Latex(latex, size=_EM, color="currentColor", inline=inline).svg()
         glyphs.update((glyph["id"], glyph[0]) for glyph in _GLYPH.finditer(svg))
         svg = _SIZE.sub(_in_text, _GLYPH.sub("", svg), count=1)
         spoken = convert(latex, display="inline" if inline else "block")
