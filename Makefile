@@ -9,12 +9,12 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
 
-# The kernels are compiled once, not by every worker. The examples of a document follow each other
-# and must not be shared among workers.
+# The kernels are compiled once, not by every worker. The examples of a document follow each other:
+# a worker takes whole files.
 test: lint
 	$(BIN)/python -m ksubset.kernels.cpu
 	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
-	$(BIN)/python -m pytest src README.md docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile src README.md docs
 
 # The site, in build/site: the gallery's pictures, every warning an error, every link followed.
 PICTURES := $(patsubst examples/%.py,docs/gallery/%.png,$(filter-out %/figures.py,$(wildcard examples/*.py)))
