@@ -38,7 +38,7 @@ class KSubsetOptimizer(BaseOptimizer):
         coef_: (targets, terms), k of every row other than zero.
         marginals_: how likely each term was under the trained laws, (targets, terms).
 
-    Example:
+    Examples:
         >>> import pysindy
         >>> from ksubset.pysindy import KSubsetOptimizer
         >>> t = torch.linspace(0, 10, 1000).double().numpy()

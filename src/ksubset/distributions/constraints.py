@@ -20,7 +20,20 @@ extended_real_vector = constraints.independent(_ExtendedReal(), 1)
 
 
 class k_hot(Constraint):  # noqa: N801 - named like torch's own constraints
-    """Vectors of zeros with exactly k ones."""
+    r"""Vectors of zeros with exactly k ones: :math:`z \in \{0, 1\}^n`, :math:`\sum_i z_i = k`.
+
+    The constraint that is the support of :class:`KSubset`.
+
+    Args:
+        k: integers of a shape that broadcasts with the batch shape of what is checked.
+
+    Examples:
+        >>> pairs = k_hot(torch.tensor(2))
+        >>> pairs.check(torch.tensor([[1.0, 0.0, 1.0], [1.0, 1.0, 1.0], [2.0, 0.0, 0.0]]))
+        tensor([ True, False, False])
+        >>> KSubset(2, logits=torch.zeros(3)).support
+        k_hot(k=2)
+    """
 
     is_discrete = True
     event_dim = 1
@@ -30,7 +43,7 @@ class k_hot(Constraint):  # noqa: N801 - named like torch's own constraints
         super().__init__()
 
     def check(self, value: Tensor) -> Tensor:
-        """Which vectors are k-hot."""
+        """Which vectors are k-hot: (...) of values (..., n)."""
         binary = ((value == 0) | (value == 1)).all(-1)
         # Counted, not summed: half precision cannot count beyond 256.
         return binary & ((value != 0).sum(-1) == self.k)

@@ -24,17 +24,18 @@ class KSubset(Distribution):
 
     Equivalently: independent coins :math:`P(z_i = 1) = \sigma(\theta_i)` given that exactly k
     show heads. Samples, log-probabilities, moments, entropy and divergences are exact, in O(n)
-    for any k.
+    for any k. The batch shape is that of logits, k and mask broadcast together; the event shape
+    is (n,).
 
     Args:
         k: the number of chosen items, an int or an integer tensor broadcast over the batch.
         logits: (..., n); -inf forbids an item, +inf forces it.
         probs: the probabilities of the independent coins, instead of logits.
         mask: boolean, broadcast to the logits; False forbids an item.
-        method: "auto", "spectral", "dp" or "tree".
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: as in ``torch.distributions``: check values of arguments and samples.
 
-    Example:
+    Examples:
         >>> d = KSubset(2, logits=torch.tensor([1.0, 0.0, 0.0, -1.0]))
         >>> d.mean
         tensor([0.7876, 0.5000, 0.5000, 0.2124])
@@ -106,13 +107,15 @@ class KSubset(Distribution):
         Args:
             marginals: (..., n) in [0, 1], summing to an integer k in each row; 0 and 1 give logits
                 of -inf and +inf. Not differentiable.
+            method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+            validate_args: of the distribution that is returned.
             tolerance: largest error of a marginal, by default near the precision of the type.
 
         Raises:
             ValueError: marginals outside [0, 1] or not summing to an integer.
             RuntimeError: no convergence (marginals within rounding of 0 or 1).
 
-        Example:
+        Examples:
             >>> d = KSubset.from_marginals(torch.tensor([0.9, 0.6, 0.3, 0.2]))
             >>> d.mean
             tensor([0.9000, 0.6000, 0.3000, 0.2000])
@@ -122,7 +125,8 @@ class KSubset(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """The probabilities of the independent coins (not the marginals: see :attr:`mean`)."""
+        """The probabilities of the independent coins, (*batch_shape, n) (not the marginals: those
+        are ``mean``)."""
         return torch.sigmoid(self.logits)
 
     @property
@@ -148,7 +152,12 @@ class KSubset(Distribution):
     def sample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Exact samples, (*sample_shape, *batch_shape, n)."""
+        """Exact samples, (*sample_shape, *batch_shape, n), without a gradient.
+
+        Args:
+            sample_shape: the leading shape of several samples per row.
+            generator: the source of randomness; the same seed gives the same samples.
+        """
         return functional.sample(
             self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
         )
@@ -156,7 +165,13 @@ class KSubset(Distribution):
     def sample_indices(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Exact samples as ascending indices, (*sample_shape, *batch_shape, k)."""
+        """Exact samples as ascending indices, (*sample_shape, *batch_shape, k); all rows must have
+        the same k.
+
+        Args:
+            sample_shape: the leading shape of several samples per row.
+            generator: the source of randomness; the same seed gives the same samples.
+        """
         return functional.sample_indices(
             self.logits,
             self._one_k("sample_indices"),
@@ -166,7 +181,11 @@ class KSubset(Distribution):
         )
 
     def log_prob(self, value: Tensor) -> Tensor:
-        """The log-probability of k-hot vectors, (*sample_shape, *batch_shape)."""
+        r"""The log-probability :math:`\theta \cdot z - A(\theta)`, (*sample_shape, *batch_shape).
+
+        Args:
+            value: k-hot vectors z, (*sample_shape, *batch_shape, n).
+        """
         if self._validate_args:
             self._validate_sample(value)
         return functional.log_prob(self.logits, self.k, value, **self._options())
@@ -177,27 +196,27 @@ class KSubset(Distribution):
 
     @property
     def mean(self) -> Tensor:
-        """The marginals P(z_i = 1)."""
+        r"""The marginals :math:`\mu_i = P(z_i = 1)`, (*batch_shape, n); they sum to k."""
         return functional.marginals(self.logits, self.k, **self._options())
 
     @property
     def variance(self) -> Tensor:
-        """Var(z_i), (*batch_shape, n)."""
+        r"""The variances :math:`\mu_i (1 - \mu_i)`, (*batch_shape, n)."""
         mean = functional.marginals(self.logits, self.k, **self._options())
         return mean * (1 - mean)
 
     @property
     def covariance_matrix(self) -> Tensor:
-        """Cov(z_i, z_j), (*batch_shape, n, n)."""
+        r"""The covariances :math:`\mathrm{Cov}(z_i, z_j)`, (*batch_shape, n, n)."""
         return functional.covariance_matrix(self.logits, self.k, **self._options())
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest subset."""
+        """The likeliest subset, k-hot (*batch_shape, n)."""
         return functional.mode(self.logits, self.k, validate_args=False)
 
     def log_partition(self) -> Tensor:
-        """log of the sum of exp(theta . z) over the subsets."""
+        r"""The log of the sum of :math:`\exp(\theta \cdot z)` over the subsets, (*batch_shape)."""
         return functional.log_partition(self.logits, self.k, **self._options())
 
     def enumerate_support(self, expand: bool = True) -> Tensor:

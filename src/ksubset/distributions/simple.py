@@ -15,12 +15,20 @@ __all__ = ["SimpleKSubset"]
 
 
 class SimpleKSubset(KSubset):
-    """A :class:`KSubset` whose :meth:`rsample` carries SIMPLE's gradient.
+    r"""A :class:`KSubset` whose :meth:`rsample` carries SIMPLE's gradient.
 
-    The samples are exact; their gradient is that of the marginals, an estimate: biased in
-    general, exact for a loss that is linear in the sample.
+    The samples are exact; their gradient is that of the marginals, :math:`\mathrm{Cov}(z)\, g`, an
+    estimate: biased in general, exact for a loss that is linear in the sample.
 
-    Example:
+    Args:
+        k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+        logits: (..., n); -inf forbids an item, +inf forces it.
+        probs: the probabilities of the independent coins, instead of logits.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: as in ``torch.distributions``: check values of arguments and samples.
+
+    Examples:
         >>> logits = torch.zeros(4, requires_grad=True)
         >>> z = SimpleKSubset(2, logits=logits).rsample()
         >>> (z @ torch.tensor([1.0, 0.0, 0.0, 0.0])).backward()
@@ -39,7 +47,12 @@ class SimpleKSubset(KSubset):
     def rsample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
-        """Exact samples with SIMPLE's gradient, (*sample_shape, *batch_shape, n)."""
+        """Exact samples with SIMPLE's gradient, (*sample_shape, *batch_shape, n).
+
+        Args:
+            sample_shape: the leading shape of several samples per row.
+            generator: the source of randomness; the same seed gives the same samples.
+        """
         return functional.simple(
             self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
         )

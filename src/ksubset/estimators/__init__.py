@@ -65,6 +65,15 @@ ESTIMATORS: MappingProxyType[str, Callable[..., Estimator]] = MappingProxyType(
         "reinmax": ReinMax,
     }
 )
+"""The estimators by name, read-only: what :func:`create` and :class:`ksubset.nn.KSubsetLayer` take.
+
+Examples:
+    >>> from ksubset.estimators import ESTIMATORS
+    >>> sorted(ESTIMATORS)[:4]
+    ['aimle', 'exact', 'imle', 'l2x']
+    >>> [name for name, kind in ESTIMATORS.items() if not kind.pathwise]  # samples have no gradient
+    ['exact', 'score', 'muprop']
+"""
 
 
 def create(name: str, **options: Any) -> Estimator:
@@ -72,9 +81,12 @@ def create(name: str, **options: Any) -> Estimator:
 
     Args:
         name: a key of :data:`ESTIMATORS`.
-        options: of its class.
+        **options: of its class.
 
-    Example:
+    Returns:
+        An :class:`Estimator`; most are :class:`Pathwise`.
+
+    Examples:
         >>> create("imle", noise="gumbel", strength=2.5)
         IMLE()
     """

@@ -19,6 +19,20 @@ class Estimator(nn.Module, abc.ABC):
     Estimators are modules so that those which learn something on the way (a step size, an average)
     keep it in buffers; most have none. A setting such as a temperature is a number, or a tensor
     that broadcasts over the rows (..., 1): every model of a stack can have its own.
+
+    Logits are (..., n), and k and the mask broadcast with them: one k-subset for every row.
+
+    Attributes:
+        pathwise: whether samples carry a gradient: whether it is a :class:`Pathwise`.
+
+    Examples:
+        >>> cost = torch.tensor([3.0, 1.0, 1.0, 0.0])
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> estimator = estimators.create("simple")  # or "score", or "exact", or ...
+        >>> loss = estimator.surrogate(lambda z: z @ cost, logits, 2, num_samples=8)
+        >>> loss.backward()
+        >>> logits.grad  # that of the expected cost: SIMPLE's is exact where a loss is linear
+        tensor([ 0.5833, -0.0833, -0.0833, -0.4167])
     """
 
     pathwise = False
@@ -57,13 +71,30 @@ class Estimator(nn.Module, abc.ABC):
             logits: (..., n); with k and mask they broadcast to the batch shape.
             k: an int, or integers broadcast over the batch.
             num_samples: how many samples are averaged over.
+            mask: boolean, broadcast to the logits; False forbids an item.
+            generator: the source of randomness; the same seed gives the same samples.
             vectorized: call ``loss_fn`` once, with z (num_samples, *batch, n); it returns a loss
                 for every sample and example.
+
+        Returns:
+            A scalar.
         """
 
 
 class Pathwise(Estimator):
-    """An estimator whose samples carry a gradient, so that they can be used inside a network."""
+    """An estimator whose samples carry a gradient, so that they can be used inside a network.
+
+    Logits (..., n) become samples (*sample_shape, ..., n); ``surrogate`` is the loss of such
+    samples.
+
+    Examples:
+        >>> logits = torch.zeros(3, 6, requires_grad=True)
+        >>> decoder = torch.nn.Linear(6, 1)
+        >>> z = estimators.create("reinmax").sample(logits, 2, (5,))
+        >>> decoder(z).square().sum().backward()
+        >>> z.shape, logits.grad.shape
+        (torch.Size([5, 3, 6]), torch.Size([3, 6]))
+    """
 
     pathwise = True
 
@@ -77,7 +108,18 @@ class Pathwise(Estimator):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """Samples (*sample_shape, *batch, n) with a gradient."""
+        """Samples with a gradient.
+
+        Args:
+            logits: (..., n); with k and mask they broadcast to the batch shape.
+            k: an int, or integers broadcast over the batch.
+            sample_shape: the leading shape of several samples per row.
+            mask: boolean, broadcast to the logits; False forbids an item.
+            generator: the source of randomness; the same seed gives the same samples.
+
+        Returns:
+            (*sample_shape, *batch, n): k-hot, but for relaxed estimators.
+        """
 
     def surrogate(
         self,

@@ -18,10 +18,25 @@ _CHUNK = 4096
 class Exact(Estimator):
     r"""All subsets of small problems: :math:`\sum_z p_\theta(z) f(z)`, no sampling.
 
+    The surrogate is the expected loss, summed over examples, and its gradient the exact
+    :math:`\sum_z f(z) \nabla p_\theta(z) = \mathrm{Cov}(z, f(z))`. There is ``surrogate`` only, of
+    logits (..., n); number of samples and generator make no difference.
+
     Rows that share a loss are enumerated jointly, so that their numbers of subsets multiply.
 
     Args:
         most_subsets: the largest number of combinations to go through, else an error.
+
+    Examples:
+        >>> from ksubset.estimators import Exact
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> both = lambda z: z[..., 0] * z[..., 1]  # are items 0 and 1 chosen together?
+        >>> chance = Exact().surrogate(both, logits, 2)
+        >>> chance
+        tensor(0.1667, grad_fn=<AddBackward0>)
+        >>> chance.backward()
+        >>> logits.grad
+        tensor([ 0.0833,  0.0833, -0.0833, -0.0833])
     """
 
     def __init__(self, most_subsets: int = 1_000_000) -> None:

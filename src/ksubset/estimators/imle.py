@@ -21,11 +21,27 @@ class IMLE(RowWise):
     r"""Perturb-and-MAP forward, and :math:`(z(\theta) - z(\theta - \lambda g)) / \lambda` backward
     with the same noise.
 
+    Here :math:`z(\theta)` is the k-hot vector of the k largest of :math:`\theta + \epsilon`. The
+    noise :math:`\epsilon` of an item is :math:`\tau` times a Gumbel variable, or
+    :math:`\frac{\tau}{\kappa} (\sum_{i=1}^{s} G_i - \log s)`, with
+    :math:`G_i \sim \mathrm{Gamma}(1 / \kappa, \mathrm{scale}\ \kappa / i)`: the noise of k items
+    then adds up to about a Gumbel variable. Samples are not of the k-subset law.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
     Args:
-        strength: lambda.
-        noise: "sum_of_gamma" (with kappa = k) or "gumbel".
-        temperature: the noise is multiplied by it.
-        terms: of the sum of gamma.
+        strength: :math:`\lambda`, a number or a tensor that broadcasts over the rows (..., 1).
+        noise: "sum_of_gamma" (with :math:`\kappa = k`) or "gumbel".
+        temperature: :math:`\tau`: the noise is multiplied by it. A number or a tensor (..., 1).
+        terms: s, of the sum of gamma.
+
+    Examples:
+        >>> from ksubset.estimators import IMLE
+        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)  # all but certain
+        >>> z = IMLE(strength=100.0).sample(logits, 2)
+        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # more of item 0 costs, of item 2 pays
+        >>> z.tolist(), logits.grad.tolist()  # the second subset: items 1 and 2
+        ([1.0, 1.0, 0.0, 0.0], [0.009..., 0.0, -0.009..., 0.0])
     """
 
     strength: float | Tensor
@@ -74,11 +90,29 @@ class AdaptiveIMLE(IMLE):
     :math:`\lambda = \alpha \lVert\theta\rVert / \lVert g\rVert`, and alpha grows while fewer than
     ``wanted`` entries of a row's difference differ from zero on average, and shrinks otherwise.
 
+    Forward, backward and shapes are those of :class:`IMLE`.
+
     Args:
+        noise: "sum_of_gamma" (with :math:`\kappa = k`) or "gumbel".
+        temperature: the noise is multiplied by it. A number or a tensor (..., 1).
+        terms: of the sum of gamma.
         start: the first alpha; with 1, the target is as far from the logits as they are from zero.
         wanted: how many entries of z - z' should differ from zero.
         rate: by how much alpha changes in a backward pass.
         decay: of the moving average.
+
+    Attributes:
+        alpha: the step that was learned, a scalar buffer.
+        average: how many entries of z - z' differed from zero, a moving average: a scalar buffer.
+
+    Examples:
+        >>> from ksubset.estimators import AdaptiveIMLE
+        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)
+        >>> estimator = AdaptiveIMLE(rate=0.01)
+        >>> z = estimator.sample(logits, 2)
+        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))
+        >>> (logits.grad != 0).sum(), estimator.alpha  # two entries, more than wanted
+        (tensor(2), tensor(0.9900))
     """
 
     rate: float

@@ -21,16 +21,26 @@ _SCALES = ("one", "leave_one_out")
 
 class MuProp(Estimator):
     r"""The loss is linearised at the exact marginals (Gu, Levine, Sutskever and Mnih, ICLR 2016,
-    did so at a mean field): with :math:`h(z) = f(\mu) + \nabla f(\mu) \cdot (z - \mu)`,
+    did so at a mean field): with :math:`h(z) = f(\mu) + \nabla f(\mu) \cdot (z - \mu)` and
+    :math:`z \sim p_\theta`,
 
-    .. math:: (f(z) - a h(z) - b) (z - \mu) + a\, \mathrm{Cov}\, \nabla f(\mu)
+    :math:`(f(z) - a h(z) - b) (z - \mu) + a\, \mathrm{Cov}(z)\, \nabla f(\mu)`
 
     is unbiased for any a and b that do not depend on z. The loss must make sense at fractional z.
+    Samples carry no gradient: there is ``surrogate`` only, of logits (..., n).
 
     Args:
-        scale: "one" for a = 1; "leave_one_out" for the a that fits the other samples of all
-            examples best (least squares), and b what they leave over on average. Three samples at
-            least.
+        scale: "one" for a = 1 and b = 0; "leave_one_out" for the a that fits the other samples of
+            all examples best (least squares), and b what they leave over on average. Three samples
+            at least.
+
+    Examples:
+        >>> from ksubset.estimators import MuProp
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> cost = torch.tensor([1.0, 0.0, 0.0, 0.0])
+        >>> MuProp().surrogate(lambda z: z @ cost, logits, 2).backward()
+        >>> logits.grad.round(decimals=4)  # no noise: the loss is its own linearisation
+        tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
     """
 
     def __init__(self, scale: str = "one") -> None:

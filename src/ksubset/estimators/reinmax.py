@@ -14,10 +14,22 @@ from ksubset.estimators.base import Pathwise, batch_logits, only_gradient
 class ReinMax(Pathwise):
     r"""Second-order straight-through: exact samples forward, and backward
 
-    .. math:: \tfrac12 \bigl( \mathrm{Cov}\, g + (z - \mu)\, (z - \mu) \cdot g \bigr) .
+    :math:`\tfrac12 \left( \mathrm{Cov}(z)\, g + (z - \mu)\, (z - \mu) \cdot g \right)`.
 
     Unbiased for every loss that is quadratic in z, where SIMPLE is for linear ones; for k = 1 it is
     the published estimator. Derivation: docs/estimators.md.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
+    Examples:
+        >>> from ksubset.estimators import ReinMax
+        >>> logits, g = torch.zeros(4, requires_grad=True), torch.tensor([4.0, 0.0, 0.0, 0.0])
+        >>> z = ReinMax().sample(logits, 2)
+        >>> z.backward(g)
+        >>> away = z.detach() - marginals(logits, 2).detach()
+        >>> formula = (covariance_product(logits, 2, g) + away * (away @ g)) / 2
+        >>> torch.allclose(logits.grad, formula)
+        True
     """
 
     def sample(

@@ -21,10 +21,31 @@ _BASELINES = ("none", "leave_one_out", "moving_average")
 class Score(Estimator):
     r"""The mean of :math:`(f(z) - b) \nabla \log p(z)`, :math:`\nabla \log p(z) = z - \mu`.
 
+    Over samples :math:`z \sim p_\theta`. Unbiased for every loss, which need not be differentiable
+    in z; b does not depend on z. Samples carry no gradient: there is ``surrogate`` only, of logits
+    (..., n).
+
     Args:
-        baseline: "none"; "leave_one_out", for every sample the mean loss of the others, of which
+        baseline: b: "none"; "leave_one_out", for every sample the mean loss of the others, of which
             there must be one at least; "moving_average", of past losses.
         decay: of the moving average.
+
+    Attributes:
+        average: of past losses, a scalar buffer, before division by ``weight``; with
+            "moving_average" only.
+        weight: the sum of the weights in ``average``, a scalar buffer; with "moving_average" only.
+
+    Examples:
+        >>> from ksubset.estimators import Score
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> seen = []
+        >>> def loss(z):  # no gradient passes through it
+        ...     seen.append(z)
+        ...     return (z[0] > 0.5).float()
+        >>> Score().surrogate(loss, logits, 2, num_samples=8).backward()
+        >>> each = [loss(z) * (z - 0.5) for z in seen[:8]]
+        >>> torch.allclose(logits.grad, torch.stack(each).mean(0))
+        True
     """
 
     average: Tensor

@@ -15,9 +15,22 @@ from ksubset.estimators.noise import gumbel
 
 
 class Simple(Pathwise):
-    """Exact samples forward, the exact covariance product Cov g backward.
+    r"""Exact samples forward, the exact covariance product backward.
 
-    The mean of the estimate is Cov E[grad f(z)]: exact for a loss linear in z, biased otherwise.
+    Forward :math:`z \sim p_\theta`; backward, with :math:`g = \nabla f(z)`,
+    :math:`\mathrm{Cov}(z)\, g`. The mean of the estimate is
+    :math:`\mathrm{Cov}(z)\, \mathrm{E} \nabla f(z)`: exact for a loss linear in z, biased
+    otherwise.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
+    Examples:
+        >>> from ksubset.estimators import Simple
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = Simple().sample(logits, 2)
+        >>> z.backward(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+        >>> logits.grad
+        tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
     """
 
     def sample(
@@ -35,9 +48,22 @@ class Simple(Pathwise):
 class SimpleForward(RowWise):
     r"""Exact samples only: :math:`(z(\theta) - z(\theta - \lambda g)) / \lambda` backward.
 
+    Forward :math:`z(\theta) \sim p_\theta`; backward, with g the gradient at that sample, a second
+    exact sample :math:`z(\theta - \lambda g)` of the logits that went down the gradient.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
     Args:
-        strength: lambda.
+        strength: :math:`\lambda`, a number or a tensor that broadcasts over the rows (..., 1).
         common: draw both samples with the same random numbers.
+
+    Examples:
+        >>> from ksubset.estimators import SimpleForward
+        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)  # all but certain
+        >>> z = SimpleForward(strength=100.0).sample(logits, 2)
+        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # more of item 0 costs, of item 2 pays
+        >>> z.tolist(), logits.grad.tolist()  # the second sample: items 1 and 2
+        ([1.0, 1.0, 0.0, 0.0], [0.009..., 0.0, -0.009..., 0.0])
     """
 
     strength: float | Tensor
@@ -74,10 +100,23 @@ class _Difference(torch.autograd.Function):
 
 class SimpleBackward(RowWise):
     r"""Perturb-and-MAP samples forward (Gumbel top-k, another law), exact marginals backward:
-    :math:`(\mu(\theta) - \mu(\theta - \lambda g)) / \lambda`, or its limit Cov g.
+    :math:`(\mu(\theta) - \mu(\theta - \lambda g)) / \lambda`, or its limit
+    :math:`\mathrm{Cov}(z)\, g`.
+
+    Forward the k largest of :math:`\theta + G`, with independent Gumbel noise G. Logits (..., n)
+    become k-hot samples (*sample_shape, ..., n).
 
     Args:
-        strength: lambda; None for the limit of a small one.
+        strength: :math:`\lambda`, a number or a tensor that broadcasts over the rows (..., 1); None
+            for the limit of a small one.
+
+    Examples:
+        >>> from ksubset.estimators import SimpleBackward
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = SimpleBackward().sample(logits, 2)
+        >>> z.backward(torch.tensor([1.0, 0.0, 0.0, 0.0]))
+        >>> logits.grad
+        tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
     """
 
     strength: float | Tensor | None
@@ -116,10 +155,18 @@ class _Marginals(torch.autograd.Function):
 
 
 class AtMarginals(Pathwise):
-    """The loss at the exact marginals, as if they were a sample: no noise at all.
+    r"""The loss at the exact marginals, as if they were a sample: no noise at all.
 
-    The gradient is Cov grad f(mu). For a quadratic loss it differs from SIMPLE's mean by nothing,
-    for others by how f bends.
+    Forward :math:`\mu`, backward :math:`\mathrm{Cov}(z)\, \nabla f(\mu)`. For a quadratic loss the
+    gradient differs from SIMPLE's mean by nothing, for others by how f bends.
+
+    Logits (..., n) become marginals (*sample_shape, ..., n), the same for every sample; not k-hot,
+    but they sum to k.
+
+    Examples:
+        >>> from ksubset.estimators import AtMarginals
+        >>> AtMarginals().sample(torch.tensor([1.0, 0.0, 0.0, -1.0]), 2)
+        tensor([0.7876, 0.5000, 0.5000, 0.2124])
     """
 
     def sample(

@@ -12,11 +12,27 @@ from ksubset.estimators.noise import gumbel
 
 
 class SoftSub(RowWise):
-    """Gumbel keys and k successive softmaxes, each with what was taken before pushed down.
+    r"""Gumbel keys and k successive softmaxes, each with what was taken before pushed down.
+
+    Forward :math:`\sum_{j=1}^k a_j` with :math:`a_j = \mathrm{softmax}(r_j / t)`,
+    :math:`r_1 = \theta + G` of independent Gumbel variables and
+    :math:`r_{j+1} = r_j + \log(1 - a_j)`; backward its derivative.
+
+    Logits (..., n) become samples (*sample_shape, ..., n) that sum to k.
 
     Args:
-        temperature: of the softmaxes; they tend to a Gumbel top-k sample as it falls.
+        temperature: t, of the softmaxes; they tend to a Gumbel top-k sample as it falls. A number,
+            or a tensor that broadcasts over the rows (..., 1).
         hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
+
+    Examples:
+        >>> from ksubset.estimators import SoftSub
+        >>> logits = torch.zeros(3, 5, requires_grad=True)
+        >>> z = SoftSub(temperature=0.5).sample(logits, 2)
+        >>> torch.allclose(z.sum(-1), torch.tensor(2.0)), bool(((z > 0) & (z < 1)).any())
+        (True, True)
+        >>> SoftSub(hard=True).sample(logits, 2).sort().values[0]
+        tensor([0., 0., 0., 1., 1.], grad_fn=<SelectBackward0>)
     """
 
     temperature: float | Tensor
@@ -42,12 +58,27 @@ class SoftSub(RowWise):
 
 
 class L2X(RowWise):
-    """The maximum, item by item, of k independent Gumbel-softmax samples: in the limit at most
+    r"""The maximum, item by item, of k independent Gumbel-softmax samples: in the limit at most
     k-hot.
 
+    Forward :math:`z_i = \max_{j \le k} \mathrm{softmax}((\theta + G_j) / t)_i` with independent
+    Gumbel noise :math:`G_1, \dots, G_k`; backward its derivative.
+
+    Logits (..., n) become samples (*sample_shape, ..., n) that sum to k or less.
+
     Args:
-        temperature: of the softmaxes.
+        temperature: t, of the softmaxes: a number, or a tensor that broadcasts over the rows
+            (..., 1).
         hard: return the k largest as a k-hot vector, with the gradient of the relaxed one.
+
+    Examples:
+        >>> from ksubset.estimators import L2X
+        >>> logits = torch.zeros(100, 5, requires_grad=True)
+        >>> sizes = L2X(temperature=0.1).sample(logits, 2).sum(-1)
+        >>> bool((sizes < 2.0001).all()), bool((sizes < 1.1).any())  # one item drawn twice
+        (True, True)
+        >>> L2X(hard=True).sample(logits, 2).sort().values[0]
+        tensor([0., 0., 0., 1., 1.], grad_fn=<SelectBackward0>)
     """
 
     temperature: float | Tensor

@@ -28,7 +28,7 @@ class KSubsetAttribution(Attribution):
     Args:
         explainer: a fitted one.
 
-    Example:
+    Examples:
         >>> from ksubset.explain import KSubsetExplainer, MaskedInput
         >>> from ksubset.explain.captum import KSubsetAttribution
         >>> network = torch.nn.Linear(10, 1)

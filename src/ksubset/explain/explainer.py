@@ -104,7 +104,7 @@ class KSubsetExplainer(nn.Module):
             predictor that is left alone. What remains is the noise of a predictor that has seen
             little: with small batches and few examples a scorer can still exploit it.
 
-    Example:
+    Examples:
         >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
         >>> explainer = KSubsetExplainer(scorer, MaskedInput(network), k=3)
         >>> found = explainer.explain(torch.randn(4, 10))

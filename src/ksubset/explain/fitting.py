@@ -88,7 +88,7 @@ def fit(
         seed: of the split, the order of examples and the samples; not of weights and dropout.
         on_epoch: is told epoch, training and validation loss.
 
-    Example:
+    Examples:
         >>> from ksubset.explain import KSubsetExplainer, MaskedInput, fit
         >>> x = torch.randn(200, 6)
         >>> net = torch.nn.Linear(6, 1)

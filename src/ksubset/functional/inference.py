@@ -61,11 +61,14 @@ def log_partition(
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> log_partition(torch.zeros(4), 2).exp()  # the number of 2-subsets of 4 items
         tensor(6.)
     """
@@ -91,11 +94,14 @@ def log_prob_exactly_k(
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> log_prob_exactly_k(torch.zeros(4), 2).exp()  # two heads of four fair coins
         tensor(0.3750)
     """
@@ -132,11 +138,14 @@ def marginals(
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (..., n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> marginals(torch.tensor([0.0, 0.0, 0.0, -torch.inf]), 2)
         tensor([0.6667, 0.6667, 0.6667, 0.0000])
     """
@@ -163,11 +172,14 @@ def covariance_product(
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
         v: (..., n), broadcast with the logits.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (..., n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> covariance_product(torch.zeros(4), 2, torch.tensor([1.0, 0.0, 0.0, 0.0]))
         tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
     """
@@ -194,16 +206,21 @@ def covariance_matrix(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The matrix :math:`\mathrm{Cov}(z_i, z_j)`, by n products.
+    r"""The matrix :math:`\mathrm{Cov}(z_i, z_j) = P(z_i = z_j = 1) - \mu_i \mu_j`, by n products.
+
+    It is symmetric, and its rows sum to 0. Differentiable once.
 
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (..., n, n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> covariance_matrix(torch.zeros(2), 1)
         tensor([[ 0.2500, -0.2500],
                 [-0.2500,  0.2500]])
@@ -236,14 +253,19 @@ def pairwise_marginals(
 ) -> Tensor:
     r"""Joint inclusion probabilities :math:`P(z_i = z_j = 1)`, :math:`\mu_i` on the diagonal.
 
+    A row sums to :math:`k \mu_i`: given item i there are k items.
+
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (..., n, n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> pairwise_marginals(torch.zeros(3), 2)
         tensor([[0.6667, 0.3333, 0.3333],
                 [0.3333, 0.6667, 0.3333],
@@ -274,11 +296,14 @@ def log_prob(
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
         value: k-hot vectors (..., n), broadcast with the logits.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> log_prob(torch.zeros(4), 2, torch.tensor([1.0, 0.0, 0.0, 1.0])).exp()
         tensor(0.1667)
     """
@@ -335,11 +360,14 @@ def entropy(
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> entropy(torch.zeros(20), 10)  # log of 184756 equally likely subsets
         tensor(12.1268)
     """
@@ -359,19 +387,27 @@ def kl_divergence(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The Kullback-Leibler divergence :math:`\mathrm{KL}(p \| q)` of two k-subset laws.
+    r"""The Kullback-Leibler divergence of two k-subset laws,
+    :math:`\mathrm{KL}(p \| q) = \mathrm{E}_p \log (p(z) / q(z))`, in nats.
 
     +inf where the sizes differ, or where p may draw what q cannot. Its gradients are
     :math:`\mathrm{Cov}_p(\theta_p - \theta_q)` and :math:`\mu_q - \mu_p`.
 
     Args:
-        logits_p, logits_q: (..., n), broadcast together.
-        k: the size of p's subsets, and of q's unless ``k_q`` is given.
+        logits_p: (..., n).
+        logits_q: (..., n); the batch shapes of p and q are broadcast together.
+        k: the size of p's subsets, and of q's unless ``k_q`` is given: an int, or integers
+            broadcast over the batch.
+        k_q: the size of q's subsets, if it is another.
+        mask_p: boolean, broadcast to p's logits; False forbids an item.
+        mask_q: boolean, broadcast to q's logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> kl_divergence(torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3), 1)
         tensor(0.1233)
     """
@@ -465,11 +501,14 @@ def kl_to_uniform(
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         (...), float32 for half precision logits.
 
-    Example:
+    Examples:
         >>> kl_to_uniform(torch.tensor([5.0, 5.0, -5.0, -5.0]), 2)
         tensor(1.7898)
     """
@@ -491,17 +530,19 @@ def mode(
     mask: Tensor | None = None,
     validate_args: bool | None = None,
 ) -> Tensor:
-    """The likeliest subset (MAP): the k largest logits, exactly k of them also on ties (the
-    earlier item wins).
+    r"""The likeliest subset (MAP), :math:`\arg\max_z \theta \cdot z`: the k largest logits, exactly
+    k of them also on ties (the earlier item wins). Without a gradient.
 
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         k-hot (..., n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> mode(torch.tensor([0.1, 2.0, 2.0, 2.0]), 2)
         tensor([0., 1., 1., 0.])
     """

@@ -36,12 +36,15 @@ def simple(
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
         sample_shape: the leading shape of several samples per row.
+        mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         k-hot (*sample_shape, ..., n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> logits = torch.zeros(3, 5, requires_grad=True)
         >>> z = simple(logits, 2)
         >>> z.sum(-1)
@@ -75,18 +78,21 @@ def sample(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    """Exact k-hot samples, without a gradient.
+    r"""Exact k-hot samples of :math:`p(z) \propto \exp(\theta \cdot z)`, without a gradient.
 
     Args:
         logits: (..., n).
         k: an int, or integers broadcast over the batch.
         sample_shape: the leading shape of several samples per row.
+        mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         k-hot (*sample_shape, ..., n), in the type of the logits.
 
-    Example:
+    Examples:
         >>> sample(torch.zeros(3, 5), torch.tensor([1, 2, 5]), (7,)).sum(-1)[0]
         tensor([1., 2., 5.])
     """
@@ -111,18 +117,22 @@ def sample_indices(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    """Exact samples as the ascending indices of the chosen items, to gather with.
+    r"""Exact samples of :math:`p(z) \propto \exp(\theta \cdot z)` as the ascending indices of the
+    chosen items, to gather with; without a gradient.
 
     Args:
         logits: (..., n).
         k: an int: rows of different length do not fit into one tensor.
         sample_shape: the leading shape of several samples per row.
+        mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
         int64 (*sample_shape, ..., k); -1 in rows that admit no k-subset and were not checked.
 
-    Example:
+    Examples:
         >>> tokens = torch.randn(8, 100, 16)
         >>> chosen = sample_indices(torch.zeros(8, 100), 10)
         >>> tokens.take_along_dim(chosen.unsqueeze(-1), 1).shape

@@ -13,6 +13,8 @@ _EVALUATIONS = ("mode", "marginals", "sample")
 class KSubsetLayer(nn.Module):
     """From logits to a k-hot choice: samples with a gradient in training, the mode in evaluation.
 
+    Logits (..., n) become a choice (..., n), one k-subset for every row.
+
     Args:
         k: how many items are chosen; :meth:`forward` takes another one, or one per row.
         estimator: the name of a pathwise estimator (:data:`ksubset.estimators.ESTIMATORS`), or one
@@ -20,13 +22,13 @@ class KSubsetLayer(nn.Module):
         evaluation: what evaluation mode returns: "mode", the likeliest subset; "marginals", the
             exact probabilities of being chosen; "sample", an exact sample.
 
-    Shape:
-        (..., n) to (..., n).
-
-    Example:
+    Examples:
         >>> layer = torch.nn.Sequential(torch.nn.Linear(20, 50), KSubsetLayer(5))
         >>> layer(torch.randn(8, 20)).sum(-1)
         tensor([5., 5., 5., 5., 5., 5., 5., 5.], grad_fn=<SumBackward1>)
+        >>> choose = KSubsetLayer(2, evaluation="marginals").eval()
+        >>> choose(torch.tensor([1.0, 0.0, 0.0, -1.0]))
+        tensor([0.7876, 0.5000, 0.5000, 0.2124])
     """
 
     def __init__(
@@ -56,7 +58,13 @@ class KSubsetLayer(nn.Module):
     def forward(
         self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
     ) -> Tensor:
-        """The choice, or its marginals."""
+        """The choice, or its marginals: (..., n).
+
+        Args:
+            logits: (..., n).
+            k: another one, or one per row.
+            mask: boolean, broadcast to the logits; False forbids an item.
+        """
         chosen = self.k if k is None else k
         if self.training:
             return self.estimator.sample(logits, chosen, mask=mask)
@@ -67,5 +75,5 @@ class KSubsetLayer(nn.Module):
         return functional.sample(logits, chosen, mask=mask)
 
     def extra_repr(self) -> str:
-        """Settings."""
+        """The settings, for ``repr``."""
         return f"k={self.k}, evaluation={self.evaluation!r}"

@@ -27,7 +27,7 @@ class SubsetLoss:
         gamma: the inverse of the ridge penalty.
         method: "gram", once X'X, then independent of the rows; "rows", X is never squared; "auto".
 
-    Example:
+    Examples:
         >>> from ksubset.regression import SubsetLoss
         >>> x = torch.eye(3, dtype=torch.float64)
         >>> loss = SubsetLoss(x, torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64), gamma=1.0)

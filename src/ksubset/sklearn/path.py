@@ -88,7 +88,7 @@ def k_path(
         cv: folds as scikit-learn takes them (a number, a splitter); None for none.
         others: as in :class:`KSubsetRegressor`.
 
-    Example:
+    Examples:
         >>> from ksubset.sklearn import k_path
         >>> x = torch.randn(300, 15).double().numpy()
         >>> y = x[:, 1] + x[:, 4] - x[:, 9] + 0.3 * torch.randn(300).numpy()

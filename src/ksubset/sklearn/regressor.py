@@ -47,7 +47,7 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             the noise level, gamma and the entropy of the law.
         n_swaps_: made by the search.
 
-    Example:
+    Examples:
         >>> from ksubset.sklearn import KSubsetRegressor
         >>> x = torch.randn(100, 20).numpy()
         >>> y = 2 * x[:, 3] - x[:, 7] + 1

@@ -29,7 +29,7 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
         marginals_: how likely each was under the trained law, (n,), summing to k.
         history_: of the training, as there.
 
-    Example:
+    Examples:
         >>> from ksubset.sklearn import KSubsetSelector
         >>> x = torch.randn(100, 20).numpy()
         >>> selector = KSubsetSelector(k=2, random_state=0).fit(x, 2 * x[:, 3] - x[:, 7] + 1)
