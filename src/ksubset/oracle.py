@@ -39,7 +39,21 @@ __all__ = [
 
 
 def support(n: int, k: int) -> Tensor:
-    """All k-hot vectors of length n in lexicographic order of their indices: (C(n, k), n)."""
+    r"""All k-hot vectors of length n in lexicographic order of their indices: (C(n, k), n).
+
+    Args:
+        n: the number of items.
+        k: the size of the subsets.
+
+    Returns:
+        float64 (C(n, k), n).
+
+    Examples:
+        >>> oracle.support(3, 2)
+        tensor([[1., 1., 0.],
+                [1., 0., 1.],
+                [0., 1., 1.]], dtype=torch.float64)
+    """
     subsets = torch.tensor(list(itertools.combinations(range(n), k)), dtype=torch.int64)
     rows = torch.zeros(len(subsets), n, dtype=torch.float64)
     return rows.scatter_(1, subsets.reshape(len(subsets), k), 1.0)
@@ -58,18 +72,56 @@ def _scores(logits: Tensor, k: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def log_partition(logits: Tensor, k: int) -> Tensor:
-    """A = log of the sum over subsets of exp(theta . z), finite logits only."""
+    r"""The log-partition function :math:`A = \log \sum_z \exp(\theta \cdot z)` over the subsets, of
+    finite logits only.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        A float64 scalar.
+
+    Examples:
+        >>> round(float(oracle.log_partition(torch.zeros(4), 2).exp()), 6)  # six pairs
+        6.0
+    """
     scores, constant, _ = _scores(logits, k)
     return scores.logsumexp(0) + constant
 
 
 def log_probabilities(logits: Tensor, k: int) -> Tensor:
-    """log p(z) for each row of ``support(n, k)``."""
+    r"""The log-probability :math:`\log p(z) = \theta \cdot z - A` of each row of ``support(n, k)``.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        float64 (C(n, k),); -inf for a subset that is impossible.
+
+    Examples:
+        >>> oracle.log_probabilities(torch.tensor([0.0, 0.0, -torch.inf]), 1).exp()
+        tensor([0.5000, 0.5000, 0.0000], dtype=torch.float64)
+    """
     return _scores(logits, k)[0].log_softmax(0)
 
 
 def marginals(logits: Tensor, k: int) -> Tensor:
-    """P(z_i = 1)."""
+    r"""The inclusion probabilities :math:`\mu_i = P(z_i = 1) = \sum_z p(z) z_i`.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        float64 (n,), summing to k.
+
+    Examples:
+        >>> logits = torch.tensor([1.0, 0.0, 0.0, -1.0])
+        >>> oracle.marginals(logits, 2)
+        tensor([0.7876, 0.5000, 0.5000, 0.2124], dtype=torch.float64)
+    """
     return log_probabilities(logits, k).exp() @ support(logits.shape[-1], k)
 
 
@@ -80,34 +132,112 @@ def _centred(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def covariance(logits: Tensor, k: int) -> Tensor:
-    """Cov(z_i, z_j)."""
+    r"""The covariances :math:`\mathrm{Cov}(z_i, z_j) = \mathrm{E} (z_i - \mu_i)(z_j - \mu_j)`.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        float64 (n, n).
+
+    Examples:
+        >>> logits = torch.tensor([1.0, 0.0, 0.0, -1.0])
+        >>> product = oracle.covariance(logits, 2) @ logits.double()
+        >>> torch.allclose(covariance_product(logits.double(), 2, logits), product)
+        True
+    """
     probabilities, z = _centred(logits, k)
     return torch.einsum("s,si,sj->ij", probabilities, z, z)
 
 
 def third_cumulant(logits: Tensor, k: int) -> Tensor:
-    """The third central moments E[(z_i - mu_i)(z_j - mu_j)(z_l - mu_l)]."""
+    r"""The third central moments
+    :math:`\kappa_{ijl} = \mathrm{E} (z_i - \mu_i)(z_j - \mu_j)(z_l - \mu_l)`: the derivative of the
+    covariance.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        float64 (n, n, n).
+
+    Examples:
+        >>> logits = torch.tensor([1.0, 0.0, 0.0, -1.0])
+        >>> third = oracle.third_cumulant(logits, 2)
+        >>> third.sum(0).abs().max() < 1e-12  # the size never varies
+        tensor(True)
+        >>> mu = oracle.marginals(logits, 2)  # of a coin p (1 - p) (1 - 2 p)
+        >>> torch.allclose(third[0, 0, 0], mu[0] * (1 - mu[0]) * (1 - 2 * mu[0]))
+        True
+    """
     probabilities, z = _centred(logits, k)
     return torch.einsum("s,si,sj,sl->ijl", probabilities, z, z, z)
 
 
 def entropy(logits: Tensor, k: int) -> Tensor:
-    """H = -E log p(z)."""
+    r"""The entropy :math:`H = -\mathrm{E} \log p(z)`, in nats.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        k: the size of the subsets.
+
+    Returns:
+        A float64 scalar.
+
+    Examples:
+        >>> round(float(oracle.entropy(torch.zeros(4), 2).exp()), 6)  # six equal pairs
+        6.0
+    """
     return torch.special.entr(log_probabilities(logits, k).exp()).sum()
 
 
 def kl_divergence(logits_p: Tensor, logits_q: Tensor, k: int) -> Tensor:
-    """KL(p || q) of two laws over subsets of the same size."""
+    r"""The divergence :math:`\mathrm{KL}(p \| q) = \mathrm{E}_p \log (p(z) / q(z))` of two laws
+    over subsets of the same size, in nats.
+
+    Args:
+        logits_p: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        logits_q: (n,), likewise.
+        k: the size of the subsets.
+
+    Returns:
+        A float64 scalar; +inf where p may draw what q cannot.
+
+    Examples:
+        >>> oracle.kl_divergence(torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3), 1)
+        tensor(0.1233, dtype=torch.float64)
+    """
     log_p, log_q = log_probabilities(logits_p, k), log_probabilities(logits_q, k)
     return torch.where(log_p > -torch.inf, log_p.exp() * (log_p - log_q), 0.0).sum()
 
 
 class LogSpaceDP:
-    """The paper's dynamic programme over prefixes, in log space and extended precision.
+    r"""The paper's dynamic programme over prefixes, in log space and extended precision.
 
-    ``prefix[i, j]`` is the log-sum of exp(theta . z) over the choices of j among the first
-    i items, ``suffix[i, j]`` the one over completions of such a choice to k items. For finite
-    logits of any size; O(n k) time and memory.
+    ``prefix[i, j]`` is the log-sum of :math:`\exp(\theta \cdot z)` over the choices of j among the
+    first i items, ``suffix[i, j]`` the one over completions of such a choice to k items. For
+    finite logits of any size; O(n k) time and memory.
+
+    Args:
+        logits: (n,), finite.
+        k: the size of the subsets.
+
+    Attributes:
+        k: the size of the subsets.
+        prefix: (n + 1, k + 1), of numpy's widest floating point type.
+        suffix: (n + 1, k + 2), likewise; the last column is -inf.
+
+    Examples:
+        >>> exact = oracle.LogSpaceDP(torch.zeros(1000), 3)
+        >>> exact.marginals()[:2]
+        tensor([0.0030, 0.0030], dtype=torch.float64)
+        >>> round(exact.entropy(), 4)  # log of 166167000 equally likely subsets
+        18.9285
+        >>> fast = KSubset(3, logits=torch.zeros(1000).double())
+        >>> abs(float(fast.entropy()) - exact.entropy()) < 1e-11
+        True
     """
 
     def __init__(self, logits: Tensor, k: int) -> None:
@@ -136,15 +266,16 @@ class LogSpaceDP:
             )
 
     def log_partition(self) -> float:
-        """A."""
+        r"""The log-partition function :math:`A = \log \sum_z \exp(\theta \cdot z)`."""
         return float(self._log_partition)
 
     def marginals(self) -> Tensor:
-        """P(z_i = 1)."""
+        """The inclusion probabilities P(z_i = 1), float64 (n,)."""
         return torch.from_numpy(self._chosen.sum(1).astype(np.float64))
 
     def entropy(self) -> float:
-        """The paper's recurrence H[i, j] = H_b(taken) + taken H[i-1, j-1] + (1 - taken) H[i-1, j],
+        """The entropy in nats, by the paper's recurrence
+        H[i, j] = H_b(taken) + taken H[i-1, j-1] + (1 - taken) H[i-1, j],
         which adds up non-negative terms where A - theta . mu would cancel."""
         total = np.zeros(self.k + 1, dtype=np.longdouble)
         for i in range(len(self._theta)):
@@ -162,7 +293,14 @@ class LogSpaceDP:
         return np.concatenate([[0], np.nan_to_num(taken)])
 
     def covariance_product(self, v: Tensor) -> Tensor:
-        """Cov v, from E[v . z | j chosen so far], which needs neither logarithms nor signs."""
+        """Cov v, from E[v . z | j chosen so far], which needs neither logarithms nor signs.
+
+        Args:
+            v: (n,).
+
+        Returns:
+            float64 (n,).
+        """
         weights = v.detach().to("cpu", torch.float64).numpy().astype(np.longdouble)
         mu = self._chosen.sum(1)
         weights = weights - weights @ mu / max(self.k, 1)
@@ -186,10 +324,25 @@ class LogSpaceDP:
 
 
 def log_partition_autodiff(logits: Tensor, k: int) -> Tensor:
-    """The paper's algorithm 1 in log space, for automatic differentiation: (..., n) -> (...).
+    r"""The paper's algorithm 1 in log space, for automatic differentiation: (..., n) -> (...).
 
-    One step per item, as published. ``logsumexp`` over a stacked pair with a large finite
+    The log-partition function :math:`A` by
+    :math:`a_{i,j} = \log(e^{a_{i-1,j}} + e^{a_{i-1,j-1} + \theta_i})`. One step per item, as
+    published. ``logsumexp`` over a stacked pair with a large finite
     sentinel keeps the second derivative finite, where ``logaddexp`` and -inf give NaN.
+
+    Args:
+        logits: (..., n), finite.
+        k: the size of the subsets, the same in every row.
+
+    Returns:
+        (...), in the type of the logits.
+
+    Examples:
+        >>> logits = torch.tensor([1.0, 0.0, 0.0, -1.0], requires_grad=True)
+        >>> oracle.log_partition_autodiff(logits, 2).backward()
+        >>> logits.grad  # the marginals
+        tensor([0.7876, 0.5000, 0.5000, 0.2124])
     """
     sentinel = -1e30
     table = logits.new_full((*logits.shape[:-1], k + 1), sentinel)

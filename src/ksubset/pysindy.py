@@ -18,7 +18,9 @@ __all__ = ["KSubsetOptimizer"]
 
 
 class KSubsetOptimizer(BaseOptimizer):
-    """The best k terms of the library for every target, by :mod:`ksubset.regression`.
+    r"""The best k terms of the library for every target, by :mod:`ksubset.regression`:
+    :math:`\min_w |\dot x - \Theta w|^2 + \alpha |w|^2` with k of the coefficients other than zero,
+    :math:`\Theta` (samples, terms) the library and :math:`\dot x` (samples,) one target.
 
     Terms are standardised for the search whatever ``normalize_columns`` says, and never centred:
     an intercept is a term of the library.
@@ -29,17 +31,22 @@ class KSubsetOptimizer(BaseOptimizer):
             ``normalize_columns`` changes. With ``unbias``, PySINDy fits the chosen terms anew
             without it: then it only takes part in the choice.
         search: finish with the swap search; else the terms with the largest marginals are taken.
-        gamma, n_restarts, random_state: as in :class:`ksubset.sklearn.KSubsetRegressor`.
+        gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
+            for the training; None estimates it with the noise level.
+        n_restarts: laws trained side by side.
         max_iter: steps of training.
-        normalize_columns, initial_guess, copy_X, unbias: PySINDy's own; an initial guess is checked
-            and not used.
+        random_state: of the samples.
+        normalize_columns: PySINDy's own: it hands over columns of norm 1.
+        initial_guess: PySINDy's own, (targets, terms); it is checked and not used.
+        copy_X: PySINDy's own: it works on a copy of the library.
+        unbias: PySINDy's own: it fits the chosen terms anew, without a penalty.
 
     Attributes:
         coef_: (targets, terms), k of every row other than zero.
         marginals_: how likely each term was under the trained laws, (targets, terms).
 
     Examples:
-        >>> import pysindy
+        >>> import numpy as np, pysindy
         >>> from ksubset.pysindy import KSubsetOptimizer
         >>> t = torch.linspace(0, 10, 1000).double().numpy()
         >>> x = np.stack([np.cos(t), -np.sin(t)], 1)  # x'' = -x

@@ -71,7 +71,7 @@ Examples:
     >>> from ksubset.estimators import ESTIMATORS
     >>> sorted(ESTIMATORS)[:4]
     ['aimle', 'exact', 'imle', 'l2x']
-    >>> [name for name, kind in ESTIMATORS.items() if not kind.pathwise]  # samples have no gradient
+    >>> [name for name, kind in ESTIMATORS.items() if not kind.pathwise]
     ['exact', 'score', 'muprop']
 """
 

@@ -31,7 +31,7 @@ class Estimator(nn.Module, abc.ABC):
         >>> estimator = estimators.create("simple")  # or "score", or "exact", or ...
         >>> loss = estimator.surrogate(lambda z: z @ cost, logits, 2, num_samples=8)
         >>> loss.backward()
-        >>> logits.grad  # that of the expected cost: SIMPLE's is exact where a loss is linear
+        >>> logits.grad  # exact here: the loss is linear
         tensor([ 0.5833, -0.0833, -0.0833, -0.4167])
     """
 

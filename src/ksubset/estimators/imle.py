@@ -23,7 +23,7 @@ class IMLE(RowWise):
 
     Here :math:`z(\theta)` is the k-hot vector of the k largest of :math:`\theta + \epsilon`. The
     noise :math:`\epsilon` of an item is :math:`\tau` times a Gumbel variable, or
-    :math:`\frac{\tau}{\kappa} (\sum_{i=1}^{s} G_i - \log s)`, with
+    :math:`\tau (G_1 + \dots + G_s - \log s) / \kappa` with
     :math:`G_i \sim \mathrm{Gamma}(1 / \kappa, \mathrm{scale}\ \kappa / i)`: the noise of k items
     then adds up to about a Gumbel variable. Samples are not of the k-subset law.
 
@@ -37,11 +37,13 @@ class IMLE(RowWise):
 
     Examples:
         >>> from ksubset.estimators import IMLE
-        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)  # all but certain
+        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)
         >>> z = IMLE(strength=100.0).sample(logits, 2)
-        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # more of item 0 costs, of item 2 pays
-        >>> z.tolist(), logits.grad.tolist()  # the second subset: items 1 and 2
-        ([1.0, 1.0, 0.0, 0.0], [0.009..., 0.0, -0.009..., 0.0])
+        >>> z.detach()  # with such logits all but certain
+        tensor([1., 1., 0., 0.])
+        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # 0 costs, 2 pays
+        >>> logits.grad  # the second subset has items 1 and 2
+        tensor([ 0.0100,  0.0000, -0.0100,  0.0000])
     """
 
     strength: float | Tensor

@@ -59,11 +59,13 @@ class SimpleForward(RowWise):
 
     Examples:
         >>> from ksubset.estimators import SimpleForward
-        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)  # all but certain
+        >>> logits = torch.tensor([30.0, 30.0, -30.0, -30.0], requires_grad=True)
         >>> z = SimpleForward(strength=100.0).sample(logits, 2)
-        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # more of item 0 costs, of item 2 pays
-        >>> z.tolist(), logits.grad.tolist()  # the second sample: items 1 and 2
-        ([1.0, 1.0, 0.0, 0.0], [0.009..., 0.0, -0.009..., 0.0])
+        >>> z.detach()  # with such logits all but certain
+        tensor([1., 1., 0., 0.])
+        >>> z.backward(torch.tensor([1.0, 0.0, -1.0, 0.0]))  # 0 costs, 2 pays
+        >>> logits.grad  # the second sample has items 1 and 2
+        tensor([ 0.0100,  0.0000, -0.0100,  0.0000])
     """
 
     strength: float | Tensor

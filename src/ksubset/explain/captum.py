@@ -20,7 +20,8 @@ __all__ = ["KSubsetAttribution"]
 
 
 class KSubsetAttribution(Attribution):
-    """Attributions that are probabilities: of every item to be among the k that are chosen.
+    r"""Attributions that are probabilities: of every item to be among the k that are chosen,
+    :math:`\mu_i = P(z_i = 1)` under the law of the explainer's logits.
 
     They are not negative and add up to k for every input; they do not depend on the prediction's
     size, and there is no convergence delta.
@@ -64,7 +65,10 @@ class KSubsetAttribution(Attribution):
             target: there is one explanation for all outputs of a model: it makes no difference.
             additional_forward_args: the mask, for what hands on nothing else.
             mask: (batch, n), False for what must not be chosen.
-            k: another one than the explainer's, or one per input.
+            k: another one than the explainer's, or one per input (batch,).
+
+        Returns:
+            (batch, n, ...), as the inputs are given.
         """
         alone = isinstance(inputs, Tensor)
         if not alone and (not isinstance(inputs, tuple) or len(inputs) != 1):

@@ -37,7 +37,15 @@ class Explanation:
         chosen: (batch, n), True for the items of the likeliest subset.
         marginals: (batch, n), the exact probability of every item to be chosen: its attribution.
         log_prob: (batch,), the exact log-probability of the chosen subset.
-        prediction: what the predictor says when it sees the chosen items only.
+        prediction: what the predictor says when it sees the chosen items only, (batch, ...).
+
+    Examples:
+        >>> from ksubset.explain import KSubsetExplainer, MaskedInput
+        >>> scorer, network = torch.nn.Identity(), torch.nn.Linear(4, 1)
+        >>> explainer = KSubsetExplainer(scorer, MaskedInput(network), k=2)
+        >>> found = explainer.explain(torch.tensor([[1.0, 5.0, 0.0, 6.0]]))
+        >>> found.indices(), found.probability.round(decimals=2)
+        ([[3, 1]], tensor([0.9700]))
     """
 
     chosen: Tensor
@@ -66,6 +74,14 @@ class MaskedInput(nn.Module):
         network: takes inputs (batch, n) or (batch, n, d).
         with_choice: the network also sees what was chosen, and can tell a zero from what is hidden:
             the choice stands behind the input, (batch, 2 n) or (batch, n, d + 1).
+
+    Examples:
+        >>> from ksubset.explain import MaskedInput
+        >>> x, z = torch.tensor([[7.0, 8.0, 9.0]]), torch.tensor([[1.0, 0.0, 1.0]])
+        >>> MaskedInput(torch.nn.Identity())(x, z)
+        tensor([[7., 0., 9.]])
+        >>> MaskedInput(torch.nn.Identity(), with_choice=True)(x, z)
+        tensor([[7., 0., 9., 1., 0., 1.]])
     """
 
     def __init__(self, network: nn.Module, with_choice: bool = False) -> None:
@@ -73,7 +89,12 @@ class MaskedInput(nn.Module):
         self.network, self.with_choice = network, with_choice
 
     def forward(self, x: Tensor, z: Tensor) -> Tensor:
-        """x (batch, n, ...) with the choice z (batch, n)."""
+        """What the network says of the chosen items.
+
+        Args:
+            x: (batch, n) or (batch, n, d).
+            z: the choice, (batch, n).
+        """
         choice = z.reshape(*z.shape, *(1,) * (x.dim() - z.dim()))
         seen = x * choice
         return self.network(torch.cat([seen, choice], -1) if self.with_choice else seen)
@@ -86,7 +107,9 @@ class KSubsetExplainer(nn.Module):
     the scorer has learned to choose is the explanation (Chen, Song, Wainwright and Jordan,
     *Learning to Explain*, ICML 2018).
 
-    The outcome may be known labels, or the outputs of a black box that is to be explained.
+    The outcome may be known labels, or the outputs of a black box that is to be explained. With
+    logits :math:`\theta(x)`, a predictor q and a loss :math:`\ell`, what is minimised is
+    :math:`\mathrm{E}_{x, y}\, \mathrm{E}_{z \sim p_{\theta(x)}}\, \ell(q(x, z), y)`.
 
     Args:
         scorer: a module from inputs to logits (batch, n).
@@ -136,7 +159,12 @@ class KSubsetExplainer(nn.Module):
         self.estimator = estimators.create(estimator) if isinstance(estimator, str) else estimator
 
     def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Of all items (batch, n); those of forbidden ones are -inf."""
+        """Of all items (batch, n); those of forbidden ones are -inf.
+
+        Args:
+            x: inputs (batch, ...).
+            mask: (batch, n), False for what must not be chosen.
+        """
         scores = self.scorer(x)
         if not isinstance(scores, Tensor) or scores.dim() != 2 or len(scores) != len(x):
             shape = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
@@ -155,7 +183,16 @@ class KSubsetExplainer(nn.Module):
     def counts(
         self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
     ) -> int | Tensor:
-        """How many items are chosen: no more than there are to choose from."""
+        """How many items are chosen: no more than there are to choose from.
+
+        Args:
+            logits: (batch, n).
+            k: another one, or one per input (batch,).
+            mask: (batch, n), False for what must not be chosen.
+
+        Returns:
+            An int, or (batch,) where a mask or k says so.
+        """
         wanted = self.k if k is None else k
         if isinstance(wanted, Tensor):
             if wanted.shape not in ((), (len(logits),)):
@@ -182,7 +219,16 @@ class KSubsetExplainer(nn.Module):
     ) -> Tensor:
         """To call ``backward`` on: the criterion (batch,) of predictions and y, averaged over the
         batch, with the estimator's gradient for the scorer. If it is honest, that of the scorer's
-        choices plus that of the predictor's lessons."""
+        choices plus that of the predictor's lessons.
+
+        Args:
+            x: inputs (batch, ...).
+            y: outcomes (batch, ...).
+            criterion: takes predictions and outcomes and returns losses (batch,).
+            mask: (batch, n), False for what must not be chosen.
+            k: another one, or one per input (batch,).
+            generator: the source of randomness; the same seed gives the same samples.
+        """
         logits = self.logits(x, mask)
         count = self.counts(logits, k, mask)
         predict = self._fixed_predictor() if self.honest else self.predictor
@@ -230,7 +276,14 @@ class KSubsetExplainer(nn.Module):
         k: int | Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The prediction from a random choice in training, from the likeliest in evaluation."""
+        """The prediction from a random choice in training, from the likeliest in evaluation.
+
+        Args:
+            x: inputs (batch, ...).
+            mask: (batch, n), False for what must not be chosen.
+            k: another one, or one per input (batch,).
+            generator: the source of randomness; the same seed gives the same samples.
+        """
         logits = self.logits(x, mask)
         count = self.counts(logits, k, mask)
         if not self.training:

@@ -20,9 +20,16 @@ class FitHistory:
 
     Attributes:
         training: with random choices, as it was trained; of an honest explainer with the
-            predictor's lessons added.
-        validation: with the likeliest choices, on examples held out.
+            predictor's lessons added. One number for every epoch.
+        validation: with the likeliest choices, on examples held out; NaN without any. One number
+            for every epoch.
         best_epoch: counted from 1.
+
+    Examples:
+        >>> from ksubset.explain import FitHistory
+        >>> history = FitHistory(training=[3.0, 2.0, 1.0], validation=[3.0, 2.0, 2.5], best_epoch=2)
+        >>> history.validation[history.best_epoch - 1]  # the weights that were kept
+        2.0
     """
 
     training: list[float] = field(default_factory=list)
@@ -75,18 +82,24 @@ def fit(
     Args:
         explainer: is trained in place.
         x: inputs (examples, ...).
-        y: outcomes (examples, ...); or
+        y: outcomes (examples, ...); or, instead, a model.
         model: what is to be explained: its outputs are the outcomes.
         mask: (examples, n), False for what must not be chosen.
         k: (examples,), of every example its own.
         loss: "mse"; "cross_entropy", for classes or for probabilities of them; or a function of
             predictions and outcomes that returns (batch,).
+        epochs: how often every example is seen.
+        batch_size: how many examples a step of Adam sees.
+        learning_rate: Adam's.
         decay: let the learning rate fall to zero over all steps, along half a cosine.
         clip: the largest norm of a gradient.
         validation: the share of examples held out, drawn at random, at least one; 0 keeps the last
             epoch.
         seed: of the split, the order of examples and the samples; not of weights and dropout.
         on_epoch: is told epoch, training and validation loss.
+
+    Returns:
+        The losses of every epoch.
 
     Examples:
         >>> from ksubset.explain import KSubsetExplainer, MaskedInput, fit

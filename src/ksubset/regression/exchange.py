@@ -18,20 +18,50 @@ from ksubset.regression.problem import Problem
 
 @dataclass(frozen=True)
 class Exchange:
-    """The quantities above for supports (b, k)."""
+    r"""What adding, leaving out or swapping a column does to the penalised loss, for all columns at
+    once.
 
-    loss: Tensor  # (b,)
-    inverse: Tensor  # M's diagonal, (b, k)
-    weights: Tensor  # w, (b, k, t)
-    common: Tensor  # c, (b, n, t)
-    left: Tensor  # s, (b, n): zero where a column adds nothing to those chosen
-    mixed: Tensor  # H, (b, n, k)
+    Of supports S (b, k), with penalties :math:`p` (n,): :math:`M = (X_S^\top X_S + P_S)^{-1}`,
+    :math:`w = M X_S^\top y`, :math:`H = X^\top X_S M`, :math:`c = X^\top (y - X_S w)` and
+    :math:`s_j = |x_j|^2 + p_j - (H X_S^\top X)_{jj}`. With several targets squares of c and w are
+    summed over them.
+
+    Attributes:
+        loss: the penalised loss :math:`|y - X_S w|^2 + w^\top P_S w`, (b,).
+        inverse: the diagonal of M, (b, k).
+        weights: w, (b, k, t).
+        common: c, (b, n, t).
+        left: s, (b, n): zero where a column adds nothing to those chosen.
+        mixed: H, (b, n, k).
+
+    Examples:
+        >>> from ksubset.regression import Exchange, make_problem
+        >>> problem = make_problem(torch.eye(3), torch.tensor([3.0, 2.0, 1.0]))
+        >>> support = torch.tensor([[0]])
+        >>> state = Exchange.of(problem, support, penalty=torch.zeros(3))
+        >>> state.loss, state.additions(), state.removals()
+        (tensor([5.]), tensor([[0., 4., 1.]]), tensor([[9.]]))
+    """
+
+    loss: Tensor
+    inverse: Tensor
+    weights: Tensor
+    common: Tensor
+    left: Tensor
+    mixed: Tensor
 
     @classmethod
     def of(
         cls, problem: Problem, support: Tensor, penalty: Tensor, products: Tensor | None = None
     ) -> Exchange:
-        """Of supports (b, k), penalties (n,) and, where they are known, X'X_S (b, n, k)."""
+        """Of supports, with a Cholesky factor for each.
+
+        Args:
+            problem: the least squares problem.
+            support: (b, k), the chosen columns.
+            penalty: of every column, (n,).
+            products: X'X_S, (b, n, k), where they are known.
+        """
         products = problem.products(support) if products is None else products
         matrix = products.gather(1, support.unsqueeze(-1).expand(-1, -1, support.shape[1]))
         matrix = matrix + torch.diag_embed(penalty[support])
@@ -55,21 +85,31 @@ class Exchange:
         )
 
     def additions(self) -> Tensor:
-        """By how much each column would lower the loss, (b, n)."""
+        r"""By how much each column would lower the loss, :math:`c_j^2 / s_j`, (b, n)."""
         gains = self.common.square().sum(-1) / self.left
         return torch.where(self.left > 0, gains, 0)
 
     def removals(self) -> Tensor:
-        """By how much leaving out each chosen column would raise the loss, (b, k)."""
+        r"""By how much leaving out each chosen column would raise the loss,
+        :math:`w_i^2 / M_{ii}`, (b, k)."""
         return self.weights.square().sum(-1) / self.inverse
 
     def differences(self, support: Tensor) -> Tensor:
         """The discrete counterpart of the loss's gradient, (b, n): the loss with a column less the
-        loss without it."""
+        loss without it.
+
+        Args:
+            support: (b, k), the one the quantities are of.
+        """
         return -self.additions().scatter(-1, support, self.removals())
 
     def swaps(self, support: Tensor) -> Tensor:
-        """By how much column j in the place of the i-th chosen one lowers the loss, (b, n, k)."""
+        r"""By how much column j in the place of the i-th chosen one lowers the loss, (b, n, k):
+        :math:`(c_j + H_{ji} w_i / M_{ii})^2 / (s_j + H_{ji}^2 / M_{ii}) - w_i^2 / M_{ii}`.
+
+        Args:
+            support: (b, k), the one the quantities are of.
+        """
         ratio = (self.weights / self.inverse.unsqueeze(-1)).unsqueeze(1)  # (b, 1, k, t)
         numerator = self.mixed.new_zeros(self.mixed.shape)
         for target in range(self.weights.shape[-1]):
@@ -90,9 +130,13 @@ def least_penalty(dtype: torch.dtype) -> float:
 def swap_search(
     problem: Problem, support: Tensor, penalty: Tensor, most: int = 1000
 ) -> tuple[Tensor, Tensor, int]:
-    """Put the best column in the place of the worst while that lowers the loss.
+    r"""Put the best column in the place of the worst while that lowers the loss.
+
+    The loss is :math:`\min_w |y - X_S w|^2 + w^\top P_S w`; every swap is the best one of all
+    k (n - k).
 
     Args:
+        problem: the least squares problem.
         support: (k,), where to start.
         penalty: of every column, (n,).
         most: the largest number of swaps.
@@ -101,6 +145,13 @@ def swap_search(
         A support (k,) that no swap of one column improves, its penalised loss, the swaps made. As
         far as rounding lets it see: where columns agree to four digits or more and it takes their
         difference to explain y, a better swap can be missed.
+
+    Examples:
+        >>> from ksubset.regression import make_problem, swap_search
+        >>> problem = make_problem(torch.eye(4), torch.tensor([1.0, 4.0, 2.0, 3.0]))
+        >>> support, loss, swaps = swap_search(problem, torch.tensor([0, 2]), torch.zeros(4))
+        >>> support.sort().values, loss, swaps
+        (tensor([1, 3]), tensor(5.), 2)
     """
     best = support
     products = problem.products(support.unsqueeze(0))

@@ -14,12 +14,14 @@ from ksubset.regression.problem import GramProblem, Problem, RowProblem
 class SubsetLoss:
     r"""Ridge regression on the chosen columns, as a function of the choice z:
 
-    .. math:: \ell(z) = y^\top a, \quad a = (I + \gamma X \mathrm{diag}(z) X^\top)^{-1} y, \quad
-              \partial \ell / \partial z_i = -\gamma (x_i^\top a)^2,
+    :math:`\ell(z) = y^\top a, \quad a = (I + \gamma X \mathrm{diag}(z) X^\top)^{-1} y, \quad
+    \partial \ell / \partial z_i = -\gamma (x_i^\top a)^2,`
 
     summed over targets. For binary z it is
     :math:`\min_w \|y - X_S w\|^2 + \|w\|^2 / \gamma`, by k x k solves; it is convex in z >= 0. The
     gradient is defined for columns that are not chosen too; it can be taken once.
+
+    It is called with choices or weights (..., n) and returns losses (...).
 
     Args:
         x: (m, n); or a :class:`Problem`, without y.
@@ -114,7 +116,24 @@ _MOST_COLUMNS = 5000
 
 
 def make_problem(x: Tensor, y: Tensor, method: str = "auto") -> Problem:
-    """The problem of X (m, n) and y (m,) or (m, t), by its Gram matrix or by its rows."""
+    """The problem of X (m, n) and y (m,) or (m, t), by its Gram matrix or by its rows.
+
+    Args:
+        x: X, (m, n).
+        y: (m,) or (m, t).
+        method: "gram", once X'X, then independent of the rows; "rows", X is never squared; "auto",
+            by the number of columns: the Gram matrix up to 5000.
+
+    Returns:
+        A :class:`GramProblem` or a :class:`RowProblem`.
+
+    Examples:
+        >>> from ksubset.regression import make_problem
+        >>> x, y = torch.eye(3), torch.tensor([3.0, 2.0, 1.0])
+        >>> problem = make_problem(x, y, method="rows")
+        >>> type(problem).__name__, problem.moments.shape, problem.total
+        ('RowProblem', torch.Size([3, 1]), tensor(14.))
+    """
     if x.dim() != 2 or y.dim() not in (1, 2) or len(y) != len(x):
         raise ValueError(
             f"x must be (m, n) and y (m,) or (m, t), got {tuple(x.shape)} and {tuple(y.shape)}"

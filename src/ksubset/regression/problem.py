@@ -13,12 +13,23 @@ from torch import Tensor
 
 
 class Problem(abc.ABC):
-    """y (m, t) explained by columns of X (m, n).
+    """y (m, t) explained by columns of X (m, n): what losses and search ask of it.
+
+    Abstract; :func:`make_problem` makes one. Supports are (b, k), a batch of k columns each.
 
     Attributes:
         moments: X'y, (n, t).
         squares: the squared norms of the columns of X, (n,).
         totals: y'y of every target, (t,).
+
+    Examples:
+        >>> from ksubset.regression import Problem, make_problem
+        >>> problem = make_problem(torch.eye(3), torch.tensor([3.0, 2.0, 1.0]))
+        >>> isinstance(problem, Problem), problem.n
+        (True, 3)
+        >>> weights, loss = problem.solve(torch.tensor([[0, 1], [1, 2]]), penalty=0.0)
+        >>> weights.squeeze(-1).tolist(), loss  # of two supports
+        ([[3.0, 2.0], [2.0, 1.0]], tensor([1., 9.]))
     """
 
     moments: Tensor
@@ -57,8 +68,13 @@ class Problem(abc.ABC):
         a = (I + gamma X diag(z) X')^-1 y, of weights z >= 0 (b, n)."""
 
     def solve(self, support: Tensor, penalty: float | Tensor) -> tuple[Tensor, Tensor]:
-        """Ridge weights (b, k, t) of supports (b, k), and their penalised loss (b,); one penalty
-        for all columns, or (n,)."""
+        r"""Ridge weights w (b, k, t) of supports, and their penalised loss (b,):
+        :math:`\min_w |y - X_S w|^2 + w^\top P_S w`.
+
+        Args:
+            support: (b, k).
+            penalty: one for all columns, or (n,).
+        """
         matrix = self.block(support)
         extra = penalty[support] if isinstance(penalty, Tensor) else penalty
         matrix.diagonal(dim1=-2, dim2=-1).add_(extra)
@@ -74,6 +90,14 @@ class GramProblem(Problem):
         gram: X'X, (n, n).
         moments: X'y, (n, t).
         totals: y'y of every target, (t,).
+
+    Examples:
+        >>> from ksubset.regression import GramProblem
+        >>> x, y = torch.eye(3), torch.tensor([[3.0], [2.0], [1.0]])
+        >>> problem = GramProblem(x.T @ x, x.T @ y, (y * y).sum(0))  # or from_rows(x, y)
+        >>> problem.block(torch.tensor([[0, 2]]))
+        tensor([[[1., 0.],
+                 [0., 1.]]])
     """
 
     def __init__(self, gram: Tensor, moments: Tensor, totals: Tensor) -> None:
@@ -119,6 +143,13 @@ class RowProblem(Problem):
     Args:
         x: X, (m, n).
         y: (m, t).
+
+    Examples:
+        >>> from ksubset.regression import RowProblem
+        >>> problem = RowProblem(torch.eye(3), torch.tensor([[3.0], [2.0], [1.0]]))
+        >>> support, weights = torch.tensor([[0]]), torch.tensor([[[3.0]]])
+        >>> problem.correlations(support, weights).flatten()  # with what is left of y
+        tensor([0., 2., 1.])
     """
 
     def __init__(self, x: Tensor, y: Tensor) -> None:

@@ -21,9 +21,16 @@ class Standardised:
     """Columns centred where wanted and of norm 1 (0 if they were constant), y of norm 1.
 
     Attributes:
-        problem: on those columns.
-        scale: the norms, (n,).
+        problem: on those columns, n of them.
+        scale: the norms, (n,); inf for columns that were constant.
         rows: how many observations; weights count them.
+
+    Examples:
+        >>> from ksubset.regression import standardise
+        >>> x = torch.tensor([[1.0, 5.0], [4.0, 5.0], [1.0, 5.0], [4.0, 5.0]])
+        >>> data = standardise(x, torch.tensor([0.0, 1.0, 0.0, 1.0]))
+        >>> data.scale, data.rows  # a coefficient divided by its scale is one of X
+        (tensor([3., inf]), 4.0)
     """
 
     problem: Problem
@@ -40,11 +47,28 @@ def standardise(
     method: str = "auto",
     dtype: torch.dtype | None = None,
 ) -> Standardised:
-    """The least squares problem of X (m, n) and y (m,) or (m, t).
+    r"""The least squares problem of X (m, n) and y (m,) or (m, t) on comparable columns.
+
+    Column j becomes :math:`v^{1/2} (x_j - \bar x_j) / s_j`, with weights v, the weighted mean
+    :math:`\bar x_j` and the norm :math:`s_j` of what is left; y likewise, all targets together.
 
     Args:
+        x: (m, n).
+        y: (m,) or (m, t).
+        centre: subtract the means, for a fit with an intercept.
         weights: of the rows, (m,).
-        dtype: to compute in.
+        method: "gram", "rows" or "auto", as in :func:`make_problem`.
+        dtype: to compute in; None takes that of x.
+
+    Returns:
+        The problem, with the norms that undo it.
+
+    Examples:
+        >>> from ksubset.regression import standardise
+        >>> x = torch.tensor([[1.0, 5.0], [4.0, 5.0], [1.0, 5.0], [4.0, 5.0]])
+        >>> problem = standardise(x, torch.tensor([0.0, 1.0, 0.0, 1.0])).problem
+        >>> problem.squares.round(decimals=4), problem.total.round(decimals=4)
+        (tensor([1., 0.]), tensor(1.))
     """
     dtype = x.dtype if dtype is None else dtype
     rows = float(len(x))
@@ -97,6 +121,15 @@ class Choice:
         marginals: how likely each is under the trained laws, (n,).
         loss: the share of y'y that the (penalised) fit leaves.
         swaps: made by the search.
+        trained: the laws, (restarts, n) logits, with their history.
+
+    Examples:
+        >>> from ksubset.regression import choose, standardise
+        >>> x = torch.eye(8)[:, :4]
+        >>> data = standardise(x, x @ torch.tensor([3.0, 0.0, 2.0, 0.0]), centre=False)
+        >>> choice = choose(data, 2)
+        >>> choice.support, choice.marginals.shape, choice.trained.logits.shape
+        (tensor([0, 2]), torch.Size([4]), torch.Size([4, 4]))
     """
 
     support: Tensor
@@ -115,12 +148,28 @@ def choose(
     settings: Settings | None = None,
     generator: torch.Generator | None = None,
 ) -> Choice:
-    """The best k columns.
+    r"""The best k columns: :math:`\min_{|S| = k} \min_w |y - X_S w|^2 + \alpha |w|^2`, as far as
+    training and search find them.
 
     Args:
-        ridge: the penalty on squared coefficients of the columns as they were given.
+        data: from :func:`standardise`, n columns.
+        k: how many columns, 1 to n.
+        ridge: :math:`\alpha`, the penalty on squared coefficients of the columns as they were
+            given.
         search: finish with the swap search, from every restart's likeliest subset, and keep the
             best; else take the columns with the largest marginals.
+        settings: of the training; None takes the defaults of :class:`Settings`.
+        generator: the source of randomness, on the CPU; None is seeded with 0.
+
+    Returns:
+        The support (k,), and how it was found.
+
+    Examples:
+        >>> from ksubset.regression import choose, standardise
+        >>> x = torch.randn(100, 20).double()
+        >>> choice = choose(standardise(x, 2 * x[:, 3] - x[:, 7]), 2)
+        >>> choice.support, choice.loss < 1e-6
+        (tensor([3, 7]), True)
     """
     problem = data.problem
     settings = Settings() if settings is None else settings

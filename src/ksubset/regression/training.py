@@ -27,7 +27,7 @@ _SCREENED = 1000
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the training.
+    """Of the training: what :func:`train` and :func:`choose` take.
 
     Attributes:
         steps: of the natural gradient.
@@ -37,6 +37,11 @@ class Settings:
         noise: sigma^2; None follows the samples.
         gradient: "difference", the loss with a column less the loss without it; "derivative",
             that of the ridge loss in z.
+
+    Examples:
+        >>> from ksubset.regression import Settings
+        >>> Settings(steps=20)
+        Settings(steps=20, restarts=4, gamma=None, noise=None, gradient='difference')
     """
 
     steps: int = 60
@@ -62,8 +67,19 @@ class Trained:
 
     Attributes:
         logits: (restarts, n); -inf for columns that were never tried.
+        k: how many columns a subset has.
         history: of every step the sampled loss relative to y'y, sigma^2, gamma and the entropy,
-            averaged over restarts.
+            averaged over restarts: "loss", "noise", "gamma" and "entropy".
+
+    Examples:
+        >>> from ksubset.regression import Trained
+        >>> laws = Trained(torch.tensor([[3.0, 1.0, 0.0], [3.0, 0.0, 2.0]]), k=2)
+        >>> laws.marginals().sum()
+        tensor(2.)
+        >>> laws.supports()  # of both together, then of each
+        tensor([[0, 2],
+                [0, 1],
+                [0, 2]])
     """
 
     logits: Tensor
@@ -88,11 +104,32 @@ def train(
     settings: Settings,
     generator: torch.Generator,
 ) -> Trained:
-    """Laws of k-subsets of the columns, which must be of norm 1 or 0.
+    r"""Laws of k-subsets of the columns, which must be of norm 1 or 0.
+
+    Minimised is :math:`\mathrm{E}\, \ell(z) / (2 \sigma^2) - H(\theta)`, with the ridge loss of a
+    choice and the entropy of the law, by natural gradients at exact samples:
+    :math:`\theta \leftarrow (1 - \rho) \theta - \rho g / (2 \sigma^2)`. Noise level and prior
+    variance follow the samples (docs/sparse-regression.md).
 
     Args:
+        problem: on n columns.
+        k: how many columns a subset has.
         rows: the number of observations behind the problem.
         penalty: the user's ridge penalty of every column, (n,).
+        settings: steps, restarts and what is not to follow the samples.
+        generator: the source of randomness, on the CPU.
+
+    Returns:
+        The laws, one for every restart.
+
+    Examples:
+        >>> from ksubset.regression import Settings, standardise, train
+        >>> x = torch.randn(100, 20).double()
+        >>> data = standardise(x, 2 * x[:, 3] - x[:, 7])
+        >>> penalty, generator = torch.full((20,), 1e-9).double(), torch.Generator().manual_seed(0)
+        >>> laws = train(data.problem, 2, data.rows, penalty, Settings(steps=20), generator)
+        >>> laws.logits.shape, len(laws.history), laws.marginals().topk(2).indices.sort().values
+        (torch.Size([4, 20]), 20, tensor([3, 7]))
     """
     if isinstance(problem, RowProblem) and problem.n > _SCREENED:
         return _train_screened(problem, k, rows, penalty, settings, generator)

@@ -26,15 +26,26 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KPath:
-    """Best subsets of every size k = 1 ... K.
+    r"""Best subsets of every size k = 1 ... K.
 
     Attributes:
         k: the sizes, (K,).
-        supports: the chosen features of every size.
+        supports: the chosen features of every size, K ascending arrays of 1 ... K indices.
         loss: residual sums of squares, averaged over observations and targets, (K,).
-        bic: m t log(loss) + (k t) log m; t targets, m observations.
-        ebic: bic + 2 log C(n, k): also pays for having had n features to choose from.
-        cv: mean squared errors of the folds, (K, folds); subsets are chosen anew in each.
+        bic: :math:`m t \log \mathrm{loss} + k t \log m`; t targets, m observations; (K,).
+        ebic: :math:`\mathrm{bic} + 2 \log \binom{n}{k}`: also pays for having had n features to
+            choose from; (K,).
+        cv: mean squared errors of the folds, (K, folds); subsets are chosen anew in each. None
+            without cross-validation.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.sklearn import KPath
+        >>> supports = [np.array([1]), np.array([1, 4]), np.array([1, 2, 4])]
+        >>> bic, ebic = np.array([90.0, 40.0, 39.0]), np.array([94.0, 47.0, 49.0])
+        >>> path = KPath(np.arange(1, 4), supports, np.array([2.0, 1.0, 0.9]), bic, ebic)
+        >>> path.best("bic"), path.best("ebic")
+        (3, 2)
     """
 
     k: Array
@@ -45,8 +56,12 @@ class KPath:
     cv: Array | None = None
 
     def best(self, criterion: str = "ebic") -> int:
-        """The k with the smallest "bic", "ebic" or "cv" (mean of the folds), or the smallest k
-        within one standard error of that, "cv_1se"."""
+        """The k to take.
+
+        Args:
+            criterion: the k with the smallest "bic", "ebic" or "cv" (mean of the folds), or the
+                smallest k within one standard error of that, "cv_1se".
+        """
         if criterion in ("bic", "ebic"):
             return int(self.k[np.argmin(getattr(self, criterion))])
         if criterion not in ("cv", "cv_1se"):
@@ -80,13 +95,28 @@ def k_path(
     method: str = "auto",
     random_state: Any = None,
 ) -> KPath:
-    """Best subsets of the sizes 1 ... k_max, from one Gram matrix.
+    r"""Best subsets of the sizes 1 ... k_max, from one Gram matrix: for every k
+    :math:`\min_w \sum_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
+    coefficients other than zero.
 
     Args:
-        X, y: (m, n) and (m,) or (m, t).
+        X: (m, n).
+        y: (m,) or (m, t).
         k_max: None takes the smaller of n and 10.
         cv: folds as scikit-learn takes them (a number, a splitter); None for none.
-        others: as in :class:`KSubsetRegressor`.
+        fit_intercept: with a constant b.
+        alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
+        search: finish with the swap search of :class:`KSubsetRegressor`; else the features with the
+            largest marginals are taken.
+        gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
+            for the training; None estimates it with the noise level.
+        n_restarts: laws trained side by side.
+        max_iter: steps of training.
+        method: "gram", "rows", or "auto", by the number of features.
+        random_state: of the samples.
+
+    Returns:
+        Supports, losses and criteria of every size.
 
     Examples:
         >>> from ksubset.sklearn import k_path
@@ -138,7 +168,27 @@ def k_path(
 
 def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> Axes:
     """The residual mean square, the criterion and the errors of cross-validation over k; needs
-    matplotlib."""
+    matplotlib.
+
+    Args:
+        path: from :func:`k_path`.
+        criterion: "bic", "ebic", "cv" or "cv_1se", as in :meth:`KPath.best`: the k it takes is
+            marked; one of the first two is drawn too, on an axis of its own.
+        ax: where to draw; None makes a figure.
+
+    Returns:
+        The axes.
+
+    Examples:
+        >>> from matplotlib.figure import Figure
+        >>> from ksubset.sklearn import k_path, plot_path
+        >>> x = torch.randn(300, 8).double().numpy()
+        >>> y = x[:, 1] + x[:, 4] + 0.3 * torch.randn(300).numpy()
+        >>> figure = Figure()
+        >>> ax = plot_path(k_path(x, y, k_max=4, random_state=0), ax=figure.subplots())
+        >>> [line.get_label() for line in ax.lines]
+        ['training', 'k = 2 (ebic)']
+    """
     chosen = path.best(criterion)
     if ax is None:
         from matplotlib import pyplot

@@ -80,8 +80,16 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KSubsetRegressor:  # noqa: N803
-        """On X (m, n) and y (m,) or (m, t); weights (m,) count observations, as repeating them
-        would."""
+        """On X and y; several targets share their features.
+
+        Args:
+            X: (m, n).
+            y: (m,) or (m, t).
+            sample_weight: (m,), counts observations, as repeating them would.
+
+        Returns:
+            The estimator itself.
+        """
         x, y, weights, choice = choose_for(self, X, y, sample_weight)
         support = choice.support.numpy()
         coefficients, intercepts = refit(x, y, weights, support, self.alpha, self.fit_intercept)
@@ -93,7 +101,11 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """(m,) or (m, t)."""
+        """Predictions, (m,) or (m, t).
+
+        Args:
+            X: (m, n).
+        """
         check_is_fitted(self)
         x = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
         chosen = np.flatnonzero(self.support_)

@@ -13,7 +13,9 @@ from ksubset.sklearn.fitting import Array, choose_for
 
 
 class KSubsetSelector(SelectorMixin, BaseEstimator):
-    """Keeps the k features that explain y best in a linear model.
+    r"""Keeps the k features that explain y best in a linear model:
+    :math:`\min_w \sum_j v_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
+    coefficients other than zero. ``transform`` takes X (m, n) to (m, k).
 
     By default the features with the largest marginals: the trained law weighs all subsets that
     explain y about as well, which finds more true features among correlated ones than the single
@@ -21,13 +23,21 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
 
     Args:
         k: how many features; None takes half of them.
+        fit_intercept: with a constant b.
+        alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
         search: finish with the swap search of :class:`KSubsetRegressor`.
-        fit_intercept, alpha, gamma, n_restarts, max_iter, method, random_state: as there.
+        gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
+            for the training; None estimates it with the noise level.
+        n_restarts: laws trained side by side.
+        max_iter: steps of training.
+        method: "gram", "rows", or "auto", by the number of features.
+        random_state: of the samples.
 
     Attributes:
         support_: which features were chosen, boolean (n,).
         marginals_: how likely each was under the trained law, (n,), summing to k.
-        history_: of the training, as there.
+        history_: arrays by name, of every step: the sampled loss as a share of y's sum of squares,
+            the noise level, gamma and the entropy of the law.
 
     Examples:
         >>> from ksubset.sklearn import KSubsetSelector
@@ -61,8 +71,16 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> KSubsetSelector:  # noqa: N803
-        """On X (m, n) and y (m,) or (m, t); weights (m,) count observations, as repeating them
-        would."""
+        """On X and y; several targets share their features.
+
+        Args:
+            X: (m, n).
+            y: (m,) or (m, t).
+            sample_weight: (m,), counts observations, as repeating them would.
+
+        Returns:
+            The estimator itself.
+        """
         choose_for(self, X, y, sample_weight)
         return self
 
