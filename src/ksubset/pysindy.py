@@ -19,8 +19,8 @@ __all__ = ["KSubsetOptimizer"]
 
 class KSubsetOptimizer(BaseOptimizer):
     r"""The best k terms of the library for every target, by :mod:`ksubset.regression`:
-    :math:`\min_w |\dot x - \Theta w|^2 + \alpha |w|^2` with k of the coefficients other than zero,
-    :math:`\Theta` (samples, terms) the library and :math:`\dot x` (samples,) one target.
+    :math:`\min_w \|\dot x - \Theta w\|^2 + \alpha \|w\|^2` with k of the coefficients other than
+    zero, :math:`\Theta` (samples, terms) the library and :math:`\dot x` (samples,) one target.
 
     Terms are standardised for the search whatever ``normalize_columns`` says, and never centred:
     an intercept is a term of the library.
@@ -52,7 +52,8 @@ class KSubsetOptimizer(BaseOptimizer):
         >>> x = np.stack([np.cos(t), -np.sin(t)], 1)  # x'' = -x
         >>> library = pysindy.PolynomialLibrary(degree=2)
         >>> optimizer = KSubsetOptimizer(k=1, random_state=0)
-        >>> model = pysindy.SINDy(optimizer=optimizer, feature_library=library).fit(x, t=t)
+        >>> model = pysindy.SINDy(optimizer=optimizer, feature_library=library)
+        >>> model = model.fit(x, t=t)
         >>> model.coefficients().round(2).tolist()
         [[0.0, 0.0, 1.0, 0.0, 0.0, 0.0], [0.0, -1.0, 0.0, 0.0, 0.0, 0.0]]
     """

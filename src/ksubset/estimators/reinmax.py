@@ -14,7 +14,7 @@ from ksubset.estimators.base import Pathwise, batch_logits, only_gradient
 class ReinMax(Pathwise):
     r"""Second-order straight-through: exact samples forward, and backward
 
-    :math:`\tfrac12 \left( \mathrm{Cov}(z)\, g + (z - \mu)\, (z - \mu) \cdot g \right)`.
+    :math:`\left( \mathrm{Cov}(z)\, g + (z - \mu)\, (z - \mu) \cdot g \right) / 2`.
 
     Unbiased for every loss that is quadratic in z, where SIMPLE is for linear ones; for k = 1 it is
     the published estimator. Derivation: docs/estimators.md.
@@ -23,7 +23,8 @@ class ReinMax(Pathwise):
 
     Examples:
         >>> from ksubset.estimators import ReinMax
-        >>> logits, g = torch.zeros(4, requires_grad=True), torch.tensor([4.0, 0.0, 0.0, 0.0])
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> g = torch.tensor([4.0, 0.0, 0.0, 0.0])
         >>> z = ReinMax().sample(logits, 2)
         >>> z.backward(g)
         >>> away = z.detach() - marginals(logits, 2).detach()

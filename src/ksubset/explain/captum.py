@@ -32,8 +32,8 @@ class KSubsetAttribution(Attribution):
     Examples:
         >>> from ksubset.explain import KSubsetExplainer, MaskedInput
         >>> from ksubset.explain.captum import KSubsetAttribution
-        >>> network = torch.nn.Linear(10, 1)
-        >>> explainer = KSubsetExplainer(torch.nn.Linear(10, 10), MaskedInput(network), k=3)
+        >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
+        >>> explainer = KSubsetExplainer(scorer, MaskedInput(network), k=3)
         >>> attribution = KSubsetAttribution(explainer)
         >>> attribution.attribute(torch.randn(4, 10)).sum(-1).round()
         tensor([3., 3., 3., 3.])

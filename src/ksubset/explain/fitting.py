@@ -27,7 +27,7 @@ class FitHistory:
 
     Examples:
         >>> from ksubset.explain import FitHistory
-        >>> history = FitHistory(training=[3.0, 2.0, 1.0], validation=[3.0, 2.0, 2.5], best_epoch=2)
+        >>> history = FitHistory([3.0, 2.0, 1.0], [3.0, 2.0, 2.5], best_epoch=2)
         >>> history.validation[history.best_epoch - 1]  # the weights that were kept
         2.0
     """

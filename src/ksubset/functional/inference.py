@@ -530,8 +530,8 @@ def mode(
     mask: Tensor | None = None,
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The likeliest subset (MAP), :math:`\arg\max_z \theta \cdot z`: the k largest logits, exactly
-    k of them also on ties (the earlier item wins). Without a gradient.
+    r"""The likeliest subset (MAP), which maximises :math:`\theta \cdot z`: the k largest logits,
+    exactly k of them also on ties (the earlier item wins). Without a gradient.
 
     Args:
         logits: (..., n).

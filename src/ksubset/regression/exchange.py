@@ -23,11 +23,11 @@ class Exchange:
 
     Of supports S (b, k), with penalties :math:`p` (n,): :math:`M = (X_S^\top X_S + P_S)^{-1}`,
     :math:`w = M X_S^\top y`, :math:`H = X^\top X_S M`, :math:`c = X^\top (y - X_S w)` and
-    :math:`s_j = |x_j|^2 + p_j - (H X_S^\top X)_{jj}`. With several targets squares of c and w are
+    :math:`s_j = \|x_j\|^2 + p_j - (H X_S^\top X)_{jj}`. With several targets squares of c and w are
     summed over them.
 
     Attributes:
-        loss: the penalised loss :math:`|y - X_S w|^2 + w^\top P_S w`, (b,).
+        loss: the penalised loss :math:`\|y - X_S w\|^2 + w^\top P_S w`, (b,).
         inverse: the diagonal of M, (b, k).
         weights: w, (b, k, t).
         common: c, (b, n, t).
@@ -132,7 +132,7 @@ def swap_search(
 ) -> tuple[Tensor, Tensor, int]:
     r"""Put the best column in the place of the worst while that lowers the loss.
 
-    The loss is :math:`\min_w |y - X_S w|^2 + w^\top P_S w`; every swap is the best one of all
+    The loss is :math:`\min_w \|y - X_S w\|^2 + w^\top P_S w`; every swap is the best one of all
     k (n - k).
 
     Args:
@@ -149,7 +149,8 @@ def swap_search(
     Examples:
         >>> from ksubset.regression import make_problem, swap_search
         >>> problem = make_problem(torch.eye(4), torch.tensor([1.0, 4.0, 2.0, 3.0]))
-        >>> support, loss, swaps = swap_search(problem, torch.tensor([0, 2]), torch.zeros(4))
+        >>> start, penalty = torch.tensor([0, 2]), torch.zeros(4)
+        >>> support, loss, swaps = swap_search(problem, start, penalty)
         >>> support.sort().values, loss, swaps
         (tensor([1, 3]), tensor(5.), 2)
     """

@@ -32,7 +32,8 @@ class SubsetLoss:
     Examples:
         >>> from ksubset.regression import SubsetLoss
         >>> x = torch.eye(3, dtype=torch.float64)
-        >>> loss = SubsetLoss(x, torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64), gamma=1.0)
+        >>> y = torch.tensor([3.0, 2.0, 1.0], dtype=torch.float64)
+        >>> loss = SubsetLoss(x, y, gamma=1.0)
         >>> z = torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64, requires_grad=True)
         >>> value = loss(z)
         >>> value.item()  # 9 / 2 + 4 + 1 / 2

@@ -69,7 +69,7 @@ class Problem(abc.ABC):
 
     def solve(self, support: Tensor, penalty: float | Tensor) -> tuple[Tensor, Tensor]:
         r"""Ridge weights w (b, k, t) of supports, and their penalised loss (b,):
-        :math:`\min_w |y - X_S w|^2 + w^\top P_S w`.
+        :math:`\min_w \|y - X_S w\|^2 + w^\top P_S w`.
 
         Args:
             support: (b, k).

@@ -148,8 +148,8 @@ def choose(
     settings: Settings | None = None,
     generator: torch.Generator | None = None,
 ) -> Choice:
-    r"""The best k columns: :math:`\min_{|S| = k} \min_w |y - X_S w|^2 + \alpha |w|^2`, as far as
-    training and search find them.
+    r"""The best k columns: those S of which :math:`\min_w \|y - X_S w\|^2 + \alpha \|w\|^2` is
+    least, as far as training and search find them.
 
     Args:
         data: from :func:`standardise`, n columns.

@@ -126,10 +126,13 @@ def train(
         >>> from ksubset.regression import Settings, standardise, train
         >>> x = torch.randn(100, 20).double()
         >>> data = standardise(x, 2 * x[:, 3] - x[:, 7])
-        >>> penalty, generator = torch.full((20,), 1e-9).double(), torch.Generator().manual_seed(0)
-        >>> laws = train(data.problem, 2, data.rows, penalty, Settings(steps=20), generator)
-        >>> laws.logits.shape, len(laws.history), laws.marginals().topk(2).indices.sort().values
-        (torch.Size([4, 20]), 20, tensor([3, 7]))
+        >>> penalty = torch.full((20,), 1e-9).double()
+        >>> settings, generator = Settings(steps=20), torch.Generator().manual_seed(0)
+        >>> laws = train(data.problem, 2, data.rows, penalty, settings, generator)
+        >>> laws.logits.shape, len(laws.history)
+        (torch.Size([4, 20]), 20)
+        >>> laws.supports()[0].sort().values
+        tensor([3, 7])
     """
     if isinstance(problem, RowProblem) and problem.n > _SCREENED:
         return _train_screened(problem, k, rows, penalty, settings, generator)

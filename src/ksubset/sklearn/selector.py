@@ -42,7 +42,8 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
     Examples:
         >>> from ksubset.sklearn import KSubsetSelector
         >>> x = torch.randn(100, 20).numpy()
-        >>> selector = KSubsetSelector(k=2, random_state=0).fit(x, 2 * x[:, 3] - x[:, 7] + 1)
+        >>> y = 2 * x[:, 3] - x[:, 7] + 1
+        >>> selector = KSubsetSelector(k=2, random_state=0).fit(x, y)
         >>> selector.get_support(indices=True).tolist(), selector.transform(x).shape
         ([3, 7], (100, 2))
     """
