@@ -29,8 +29,10 @@ class SoftSub(RowWise):
         >>> from ksubset.estimators import SoftSub
         >>> logits = torch.zeros(3, 5, requires_grad=True)
         >>> z = SoftSub(temperature=0.5).sample(logits, 2)
-        >>> torch.allclose(z.sum(-1), torch.tensor(2.0)), bool((z < 0.9).any())
-        (True, True)
+        >>> z.detach().sum(-1).round(decimals=3)
+        tensor([2., 2., 2.])
+        >>> bool(((z > 0.01) & (z < 0.99)).any())  # relaxed
+        True
         >>> SoftSub(hard=True).sample(logits, 2).sort().values[0]
         tensor([0., 0., 0., 1., 1.], grad_fn=<SelectBackward0>)
     """

@@ -180,14 +180,15 @@ def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> A
         The axes.
 
     Examples:
+        >>> import numpy as np
         >>> from matplotlib.figure import Figure
         >>> from ksubset.sklearn import k_path, plot_path
-        >>> x = torch.randn(300, 8).double().numpy()
-        >>> y = x[:, 1] + x[:, 4] + 0.3 * torch.randn(300).numpy()
-        >>> figure = Figure()
-        >>> ax = plot_path(k_path(x, y, k_max=4, random_state=0), ax=figure.subplots())
+        >>> x = np.eye(50)[:, :4]
+        >>> y = x @ [3.0, 0.0, 2.0, 0.0] + np.sin(np.arange(50)) / 10
+        >>> path = k_path(x, y, random_state=0)
+        >>> ax = plot_path(path, "bic", ax=Figure().subplots())
         >>> [line.get_label() for line in ax.lines]
-        ['training', 'k = 2 (ebic)']
+        ['training', 'k = 2 (bic)']
     """
     chosen = path.best(criterion)
     if ax is None:
