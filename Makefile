@@ -20,7 +20,7 @@ test: lint
 PICTURES := $(patsubst examples/%.py,docs/gallery/%.png,$(filter-out %/figures.py,$(wildcard examples/*.py)))
 
 docs: $(READY) $(PICTURES)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build
 	$(BIN)/linkchecker --config docs/links.ini build/site/index.html
 
 docs/gallery/%.png: examples/%.py examples/figures.py | $(READY)

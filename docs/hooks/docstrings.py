@@ -1,5 +1,4 @@
-"""Docstrings are written for ``help()``, with roles of reStructuredText; the site is Markdown, and
-knows a heading for examples in the plural only."""
+"""Docstrings are written for ``help()``, with roles of reStructuredText; the site is Markdown."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from griffe import Extension, NameResolutionError, Object
 _MATH = re.compile(r":math:`([^`]+)`")
 _ROLE = re.compile(r":(?:class|data|func|meth|mod):`~?([^`]+)`")
 _CODE = re.compile(r"``([^`]+)``")
-_EXAMPLE = re.compile(r"^Example:$", re.MULTILINE)
+_PAGE = re.compile(r"\bdocs/([\w/-]+)\.md\b")
 
 
 class Roles(Extension):
@@ -23,7 +22,8 @@ class Roles(Extension):
             text = _MATH.sub(r"$\1$", obj.docstring.value)
             text = _ROLE.sub(lambda found: _link(found[1], obj), text)
             text = _CODE.sub(r"`\1`", text)
-            obj.docstring.value = _EXAMPLE.sub("Examples:", text)
+            # All of the reference is in one folder of the docs.
+            obj.docstring.value = _PAGE.sub(r"[\1](../\1.md)", text)
 
 
 def _link(name: str, mentioned_in: Object) -> str:

@@ -16,6 +16,10 @@ from latex2mathml.converter import convert
 _FORMULA = re.compile(
     r'<(?P<tag>span|div) class="arithmatex">\\[(\[](?P<latex>.*?)\\[)\]]</(?P=tag)>', re.DOTALL
 )
+# In docstrings a formula on lines of its own is a paragraph of it.
+_ALONE = re.compile(
+    r'<p><span class="arithmatex">\\\((?P<latex>[^<]*)\\\)</span>(?P<end>[.,]?)</p>'
+)
 _GLYPH = re.compile(r'<symbol id="(?P<id>[^"]+)".*?</symbol>', re.DOTALL)
 _SIZE = re.compile(r'width="[\d.]+" height="[\d.]+" viewBox="(?P<box>[-\d. ]+)"')
 _EM = 16  # points of the formulas as drawn; the page scales them
@@ -35,6 +39,7 @@ def on_page_content(content: str, **_: Any) -> str:
         kind = "formula" if inline else "formula block"
         return f'<span class="{kind}">{svg}<span class="spoken">{spoken}</span></span>'
 
+    content = _ALONE.sub(r'<div class="arithmatex">\\[\g<latex>\g<end>\\]</div>', content)
     content = _FORMULA.sub(draw, content)
     if not glyphs:
         return content

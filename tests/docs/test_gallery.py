@@ -29,7 +29,7 @@ def test_picture(script: Path, tmp_path: Path) -> None:
 
 
 def test_every_script_is_shown() -> None:
-    page = (ROOT / "docs" / "gallery" / "index.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
     for script in SCRIPTS:
         assert f"](gallery/{script.stem}.png)" in page
         assert f'--8<-- "examples/{script.name}"' in page

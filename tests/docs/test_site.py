@@ -42,7 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build(project: Path) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"NO_MKDOCS_2_WARNING": "1"}
-    command = [sys.executable, "-m", "mkdocs", "build", "--quiet"]
+    command = [sys.executable, "-m", "mkdocs", "build"]
     return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
 
 
