@@ -1,4 +1,4 @@
-"""The numbers of kernels/random.py, one at a time."""
+"""The numbers of kernels/random.py, one at a time or, as 64 bits, in the lanes of a vector."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def key(seed):
 
 
 @part
+def numbered(key, counter):
+    """64 random bits."""
+    return _mix(key + np.uint64(counter) * _GOLDEN)
+
+
+@part
 def uniform(key, counter):
     """In (0, 1), with 63 bits: never 0, so that what has no chance is never chosen."""
-    bits = _mix(key + np.uint64(counter) * _GOLDEN) >> np.uint64(1)
+    bits = numbered(key, counter) >> np.uint64(1)
     return (np.float64(np.int64(bits)) + 0.5) * 2.0**-63

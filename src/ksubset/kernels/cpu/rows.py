@@ -65,13 +65,15 @@ def tilt(first, last, logits, k, tilted):
         for r in range(first, last):
             _tilt_one(logits[r], n, k[r], row, tilted[r])
         return
-    items = np.empty(n * lanes, logits.dtype)
-    chosen, odd = np.empty(lanes, logits.dtype), np.empty(lanes, logits.dtype)
+    work, marks = np.empty((5, n * lanes), logits.dtype), np.empty((3, lanes), logits.dtype)
+    items, logs, scratch, heads, tails = work[0], work[1], work[2], work[3], work[4]
+    rare, sign, odd = marks[0], marks[1], marks[2]
+    short.log_odds(n, logs)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
-        short.gather_counts(k, r, have, chosen)
-        short.tilt(items, n, chosen, odd)
+        short.gather_counts(k, r, have, n, rare, sign, odd)
+        short.tilt(items, n, rare, sign, logs, scratch, heads, tails, odd)
         short.scatter(items, tilted, r, have)
         for lane in range(have):
             if odd[lane] > 0:
@@ -124,18 +126,20 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
             _covariance_one(tilted[r], k[r], vectors[r], n, tail, decay, scratch, one, product[r])
         return
     lanes = width(tilted)
-    t, v = np.empty(n * lanes, tilted.dtype), np.empty(n * lanes, tilted.dtype)
-    work = np.empty((5, n * lanes), tilted.dtype)
-    inverses = np.empty(short.most_nodes(n) * n * lanes, tilted.dtype)
-    weights = np.empty((7, short.most_nodes(n) * lanes), tilted.dtype)
-    nodes = np.empty((7, lanes), tilted.dtype)
-    chosen, odd = np.empty(lanes, tilted.dtype), np.empty(lanes, tilted.dtype)
+    work, marks = np.empty((4, n * lanes), tilted.dtype), np.empty((3, lanes), tilted.dtype)
+    t, v, heads, weight = work[0], work[1], work[2], work[3]
+    rare, sign, odd = marks[0], marks[1], marks[2]
+    columns = n // 2 + 1
+    prefix = np.empty((n + 1) * columns * 2 * lanes, tilted.dtype)
+    suffix = np.empty((columns + 1) * 2 * lanes, tilted.dtype)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(tilted, r, have, t)
         short.gather(vectors, r, have, v)
-        short.gather_counts(k, r, have, chosen)
-        short.covariance_product(t, n, chosen, v, tail, decay, work, inverses, weights, nodes, odd)
+        least, most = short.gather_counts(k, r, have, n, rare, sign, odd)
+        short.covariance_product(
+            t, n, rare, least, most, sign, v, heads, weight, prefix, suffix, odd
+        )
         short.scatter(v, product, r, have)
         for lane in range(have):
             if odd[lane] > 0:
@@ -209,24 +213,26 @@ def sample(first, last, logits, k, seeds, tilted, drawn):
 
     lanes = width(logits)
     group = lanes if _is_short(n) else 1
-    chosen, odd = np.zeros(lanes, logits.dtype), np.ones(lanes, logits.dtype)
     many = n * lanes if _is_short(n) else 0
-    items, heads, z = (
-        np.empty(many, logits.dtype),
-        np.empty(many, logits.dtype),
-        np.empty(many, logits.dtype),
-    )
-    side = np.empty((n + 2) * (many + lanes), logits.dtype)
-    left, keys = np.empty(lanes, np.int64), np.empty(lanes, np.uint64)
+    work, marks = np.empty((6, many), logits.dtype), np.ones((3, lanes), logits.dtype)
+    items, logs, scratch, heads, tails, z = work[0], work[1], work[2], work[3], work[4], work[5]
+    rare, sign, odd = marks[0], marks[1], marks[2]
+    keys = np.empty(lanes, np.uint64)
+    if many > 0:
+        short.log_odds(n, logs)
     for r in range(first, last, group):
         have = min(group, last - r)
         if many > 0:
             short.gather(logits, r, have, items)
-            short.gather_counts(k, r, have, chosen)
-            short.tilt(items, n, chosen, odd)
+            least, most = short.gather_counts(k, r, have, n, rare, sign, odd)
+            short.tilt(items, n, rare, sign, logs, scratch, heads, tails, odd)
             short.scatter(items, tilted, r, have)
             for s in range(seeds.shape[0]):
-                short.sample(items, n, chosen, seeds[s], r, have, side, heads, left, keys, z)
+                # The tilt is done with the items and with its scratch.
+                short.sample(
+                    n, rare, least, most, sign, seeds[s], r, have, heads, tails, keys,
+                    scratch, items, z,
+                )  # fmt: skip
                 short.scatter(z, drawn[s], r, have)
         for lane in range(have):
             if odd[lane] > 0:

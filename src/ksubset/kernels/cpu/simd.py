@@ -1,4 +1,4 @@
-"""A vector type for Numba: sixteen float32 or eight float64 side by side in registers.
+"""Vector types for Numba: eight float32 or four float64 side by side in a register.
 
 Numba's compiler vectorises simple loops by itself, but not products of complex numbers, nor the
 short loops a row of twenty items consists of. With a type that *is* a vector of the machine (LLVM
@@ -9,7 +9,8 @@ splits it into as many registers as it takes) kernels say what runs in parallel:
         total = total + load(row, i)
 
 Arithmetic is that of the elements, scalars are broadcast; rows are padded to whole vectors by
-their owner.
+their owner. Beside the floating point numbers there are unsigned integers, as many in a vector:
+*words* as wide as the numbers, for flags, and 64-bit *seeds*.
 """
 
 from __future__ import annotations
@@ -29,23 +30,29 @@ _CONTRACT = ("contract",)  # multiply-adds may be fused; nothing may be reordere
 
 
 class Lanes(types.Type):
-    """Several numbers of one floating point type."""
+    """Several numbers of one type."""
 
-    def __init__(self, dtype: types.Float) -> None:
+    def __init__(self, dtype: types.Number, count: int) -> None:
         self.dtype = dtype
-        self.count = 256 // dtype.bitwidth
-        super().__init__(name=f"{dtype}x{self.count}")
+        self.count = count
+        super().__init__(name=f"{dtype}x{count}")
 
 
-F32 = Lanes(types.float32)
-F64 = Lanes(types.float64)
-_BOTH = (F32, F64)
+F32 = Lanes(types.float32, 8)
+F64 = Lanes(types.float64, 4)
+_FLOATS = (F32, F64)
+_WORDS = {F32: Lanes(types.uint32, 8), F64: Lanes(types.uint64, 4)}
+_SEEDS = {F32: Lanes(types.uint64, 8), F64: Lanes(types.uint64, 4)}
+_INTEGERS = (_WORDS[F32], _WORDS[F64], _SEEDS[F32])
 
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, kind: Lanes) -> None:
-        element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
+        if kind in _INTEGERS:
+            element = ir.IntType(kind.dtype.bitwidth)
+        else:
+            element = ir.FloatType() if kind == F32 else ir.DoubleType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 
 
@@ -65,22 +72,28 @@ def _as_lanes(context: Any, builder: Any, value: Any, given: Any, kind: Lanes) -
 
 
 _SCALARS = (types.float64, types.float32, types.int64)
+_WHOLE_SCALARS = (types.uint64, types.int64)
 
 
-def _register_arithmetic(function: Callable[..., Any], instruction: str) -> None:
-    cases = [signature(kind, kind, kind) for kind in _BOTH]
-    for kind in _BOTH:
-        for scalar in _SCALARS:
-            cases += [signature(kind, kind, scalar), signature(kind, scalar, kind)]
-    template = type(f"_{instruction}", (ConcreteTemplate,), {"cases": cases})
+def _register_arithmetic(function: Callable[..., Any], instructions: dict[bool, str]) -> None:
+    """Instructions by whether they are those of integers."""
+    cases = []
+    for whole in instructions:
+        for kind in _INTEGERS if whole else _FLOATS:
+            cases.append(signature(kind, kind, kind))
+            for scalar in _WHOLE_SCALARS if whole else _SCALARS:
+                cases += [signature(kind, kind, scalar), signature(kind, scalar, kind)]
+    template = type(f"_{function.__name__}", (ConcreteTemplate,), {"cases": cases})
     infer_global(function)(template)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        whole = sig.return_type in _INTEGERS
         a, b = (
             _as_lanes(context, builder, value, given, sig.return_type)
             for value, given in zip(args, sig.args, strict=True)
         )
-        return getattr(builder, instruction)(a, b, flags=_CONTRACT)
+        flags = () if whole else _CONTRACT
+        return getattr(builder, instructions[whole])(a, b, flags=flags)
 
     lower_builtin(function, Lanes, Lanes)(lower)
     for scalar in (types.Float, types.Integer):
@@ -88,13 +101,17 @@ def _register_arithmetic(function: Callable[..., Any], instruction: str) -> None
         lower_builtin(function, scalar, Lanes)(lower)
 
 
-for _function, _instruction in (
-    (operator.add, "fadd"),
-    (operator.sub, "fsub"),
-    (operator.mul, "fmul"),
-    (operator.truediv, "fdiv"),
+for _function, _instructions in (
+    (operator.add, {False: "fadd", True: "add"}),
+    (operator.sub, {False: "fsub"}),
+    (operator.mul, {False: "fmul", True: "mul"}),
+    (operator.truediv, {False: "fdiv"}),
+    (operator.and_, {True: "and_"}),
+    (operator.xor, {True: "xor"}),
+    (operator.lshift, {True: "shl"}),
+    (operator.rshift, {True: "lshr"}),
 ):
-    _register_arithmetic(_function, _instruction)
+    _register_arithmetic(_function, _instructions)
 
 
 def _lanes_of(given: Any) -> Lanes:
@@ -212,6 +229,156 @@ def two_to_the(typing: Any, x: Any) -> Any:
     return x(x), lower
 
 
+def _constant(bits: int, count: int, value: int) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(bits), count), [value] * count)
+
+
+@intrinsic
+def load_seeds(typing: Any, array: Any, like: Any) -> Any:
+    """One 64-bit integer for every lane of a vector of the elements of ``like``."""
+    kind = _SEEDS[_lanes_of(like)]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        zero = context.get_constant(types.intp, 0)
+        return builder.load(_address(context, builder, sig.args[0], args[0], zero, vector), align=8)
+
+    return kind(array, like), lower
+
+
+@intrinsic
+def fraction(typing: Any, like: Any, bits: Any) -> Any:
+    """The upper 62 of 64 random bits as a number in (0, 2^31), with all digits its type has.
+
+    As integer and fraction of 31 bits each, which the machine can convert. The complement of the
+    bits gives 2^31 less the number: both have digits of their own, however small they are.
+    """
+    kind = _lanes_of(like)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        given, vector = args[1], context.get_value_type(kind)
+        half = ir.VectorType(ir.IntType(32), kind.count)
+        parts = []
+        for shift in (33, 2):
+            part = builder.trunc(builder.lshr(given, _constant(64, kind.count, shift)), half)
+            part = builder.and_(part, _constant(32, kind.count, 0x7FFFFFFF))
+            parts.append(builder.sitofp(part, vector))
+        # Half a unit of the last bit: never 0.
+        high = builder.fadd(parts[0], ir.Constant(vector, [2.0**-32] * kind.count))
+        low = builder.fmul(parts[1], ir.Constant(vector, [2.0**-31] * kind.count), flags=_CONTRACT)
+        return builder.fadd(high, low, flags=_CONTRACT)
+
+    return kind(like, bits), lower
+
+
+@intrinsic
+def no_flags(typing: Any, like: Any) -> Any:
+    """Words without any bit set."""
+    kind = _WORDS[_lanes_of(like)]
+    return kind(like), lambda context, builder, sig, args: ir.Constant(
+        context.get_value_type(kind), None
+    )
+
+
+@intrinsic
+def flag(typing: Any, x: Any) -> Any:
+    """Words in which bit number x is set, for whole numbers x."""
+    kind = _WORDS[x]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        place = builder.fptosi(args[0], context.get_value_type(kind))
+        return builder.shl(_constant(kind.dtype.bitwidth, kind.count, 1), place)
+
+    return kind(x), lower
+
+
+@intrinsic
+def append(typing: Any, flags: Any, a: Any, b: Any) -> Any:
+    """The flags moved up by one bit, the lowest set where a > b."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        flags, a, b = args
+        minus_one = builder.sext(builder.fcmp_ordered(">", a, b), flags.type)
+        return builder.sub(builder.add(flags, flags), minus_one)
+
+    return flags(flags, a, b), lower
+
+
+@intrinsic
+def where(typing: Any, flags: Any, yes: Any, no: Any) -> Any:
+    """yes where any bit is set, else no."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        flags, yes, no = args
+        return builder.select(
+            builder.icmp_unsigned("!=", flags, ir.Constant(flags.type, None)), yes, no
+        )
+
+    return yes(flags, yes, no), lower
+
+
+@intrinsic
+def as_words(typing: Any, x: Any) -> Any:
+    """The bits of numbers."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], context.get_value_type(_WORDS[x]))
+
+    return _WORDS[x](x), lower
+
+
+@intrinsic
+def as_numbers(typing: Any, like: Any, words: Any) -> Any:
+    """And back: what arrays of numbers hold words as."""
+    kind = _lanes_of(like)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.bitcast(args[1], context.get_value_type(kind))
+
+    return kind(like, words), lower
+
+
+@intrinsic
+def transpose(
+    typing: Any, source: Any, start: Any, stride: Any, target: Any, to: Any, step: Any
+) -> Any:
+    """target[to + j step + i] = source[start + i stride + j] for i, j below the width."""
+    kind = _lanes_of(source)
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        source, start, stride, target, to, step = args
+        vector, align = context.get_value_type(kind), kind.dtype.bitwidth // 8
+        place = lambda i: ir.Constant(start.type, i)  # noqa: E731
+        rows = []
+        for i in range(kind.count):
+            index = builder.add(start, builder.mul(stride, place(i)))
+            pointer = _address(context, builder, sig.args[0], source, index, vector)
+            rows.append(builder.load(pointer, align=align))
+        # Blocks of 1, 2, 4 ... change places across the diagonal.
+        size = 1
+        while size < kind.count:
+            low = [j & ~size | (kind.count if j & size else 0) for j in range(kind.count)]
+            high = [j | size | 0 for j in range(kind.count)]
+            high = [h + (kind.count if j & size else 0) for j, h in enumerate(high)]
+            for i in range(kind.count):
+                if not i & size:
+                    a, b = rows[i], rows[i | size]
+                    rows[i], rows[i | size] = (
+                        builder.shuffle_vector(
+                            a, b, ir.Constant(ir.VectorType(ir.IntType(32), kind.count), order)
+                        )
+                        for order in (low, high)
+                    )
+            size *= 2
+        for j, row in enumerate(rows):
+            index = builder.add(to, builder.mul(step, place(j)))
+            pointer = _address(context, builder, sig.args[3], target, index, vector)
+            builder.store(row, pointer, align=align)
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, types.intp, target, types.intp, types.intp), lower
+
+
 @intrinsic
 def total(typing: Any, x: Any) -> Any:
     """The sum of the lanes, in float64, always in the same order."""
@@ -289,6 +456,27 @@ def _exp_series(typing: Any, x: Any) -> Any:
     return x(x), lower
 
 
+def exp(x: Any) -> Any:
+    """exp(x) within the range of exponents."""
+    raise NotImplementedError  # compiled code has the overload below
+
+
+@overload(exp)
+def _exp(x):
+    # log 2 in two parts, the first with so few digits that its multiples are exact.
+    high, low = (
+        (0.693359375, -2.12194440e-4)
+        if x == F32
+        else (6.93145751953125e-1, 1.42860682030941723212e-6)
+    )
+
+    def exp(x):
+        power = nearest(x * 1.4426950408889634)
+        return _exp_series((x - power * high) - power * low) * two_to_the(power)
+
+    return exp
+
+
 def exp_negative(x: Any) -> Any:
     """exp(-|x|), exactly 0 where that would be subnormal (and for infinite x)."""
     raise NotImplementedError  # compiled code has the overload below
@@ -296,22 +484,15 @@ def exp_negative(x: Any) -> Any:
 
 @overload(exp_negative)
 def _exp_negative(x):
-    # log 2 in two parts, the first with so few digits that its multiples are exact.
-    high, low, least = (
-        (0.693359375, -2.12194440e-4, -87.0)
-        if x == F32
-        else (6.93145751953125e-1, 1.42860682030941723212e-6, -708.0)
-    )
+    least = -87.0 if x == F32 else -708.0
 
-    def exp(x):
+    def exp_negative(x):
         y = 0.0 - absolute(x)
-        inside = choose(y, least, y, 0.0)
-        power = nearest(inside * 1.4426950408889634)
-        value = _exp_series((inside - power * high) - power * low) * two_to_the(power)
+        value = exp(choose(y, least, y, 0.0))
         # Neither branch of a comparison with NaN is taken: NaN stays NaN.
         return choose(y, least, value, choose(0.0, y, 0.0, y))
 
-    return exp
+    return exp_negative
 
 
 @njit(nogil=True)
