@@ -15,7 +15,7 @@ from problems import INF
 from torch import Tensor
 
 from ksubset import oracle
-from ksubset.kernels import cpu
+from ksubset.kernels import cpu, random
 from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.spectral import PRECISIONS
 
@@ -114,7 +114,77 @@ def test_compiled_code_is_found_again(tmp_path: Path) -> None:
     assert kept[0] == kept[1]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+
+
+@BOTH
+@pytest.mark.parametrize("n", [2, 3, 7, 8, 9, 20, 33, 63, 64])
+def test_short_rows_against_the_oracle(n: int, dtype: torch.dtype) -> None:
+    """All k side by side, and a last group that is not full."""
+    generator = torch.Generator().manual_seed(n)
+    k = torch.arange(2 * n + 3) % (n + 1)
+    logits = (2 * torch.randn(len(k), n, generator=generator)).to(dtype)
+    v = torch.randn(len(k), n, generator=generator).to(dtype)
+    tolerance = {torch.float32: 5e-7, torch.float64: 1e-15}[dtype]
+    drawn, tilted = cpu.sample(logits, k, torch.randint(1 << 60, (30, len(k)), generator=generator))
+    assert torch.equal(drawn.sum(-1), k.to(dtype).expand(30, -1))
+    assert ((drawn == 0) | (drawn == 1)).all()
+    products = cpu.covariance_product(tilted, k, v)
+    shifted = cpu.covariance_product(tilted, k, v + 1000)
+    wrong = []
+    for row, count in enumerate(k.tolist()):
+        if count in (0, n):
+            assert not products[row].any()
+            continue
+        truth = oracle.LogSpaceDP(logits[row].double(), count)
+        exact = torch.as_tensor(truth.covariance_product(v[row].double()))
+        assert (products[row] - exact).abs().max() <= tolerance * v[row].abs().max()
+        digits = torch.finfo(dtype).eps * 1000
+        assert (shifted[row] - exact).abs().max() <= digits
+        # Of a law with one coin a little off, which the bound would notice.
+        logits[row, 0] += 100 * tolerance
+        truth = oracle.LogSpaceDP(logits[row].double(), count)
+        other = torch.as_tensor(truth.covariance_product(v[row].double()))
+        wrong.append(float((products[row] - other).abs().max() / v[row].abs().max()))
+    assert max(wrong) > tolerance
+
+
+@BOTH
+def test_a_bad_vector_is_its_own_row_s_business(dtype: torch.dtype) -> None:
+    logits, v = torch.randn(2, 24, 20, dtype=dtype)
+    k = torch.full((24,), 10)
+    tilted = cpu.tilt(logits, k)
+    plain = cpu.covariance_product(tilted, k, v)
+    v[3, 5], v[4, 0], v[12] = torch.nan, INF, -INF
+    other = cpu.covariance_product(tilted, k, v)
+    good = [row for row in range(24) if row not in (3, 4, 12)]
+    assert torch.equal(other[good], plain[good])
+    assert other[[3, 4, 12]].isnan().any(-1).all()
+
+
+@BOTH
+@pytest.mark.parametrize("rare", [True, False])
+def test_rare_choices_have_digits_of_their_own(rare: bool, dtype: torch.dtype) -> None:
+    """One of two items, the last decided by its number u < p: seeds with u (or 1 - u) about 1e-6,
+    and p a little above and below."""
+    counter = 1
+    seeds = torch.arange(4_000_000)
+    bits = random._mix(random.keys(seeds) + counter * random._GOLDEN)
+    share = random._shifted(bits if rare else ~bits, 1).double() * 2.0**-63
+    few = share < 5e-6
+    assert few.sum() > 5
+    seeds, share = seeds[few].unsqueeze(0), share[few]
+    margin = {torch.float32: 5e-6, torch.float64: 1e-11}[dtype]
+    k = torch.ones(len(share), dtype=torch.int64)
+    for side in (-1, 1):
+        p = share * (1 + side * margin)
+        logits = torch.zeros(len(share), 2, dtype=dtype)
+        logits[:, 1] = (p.log() - torch.log1p(-p)) * (1 if rare else -1)
+        chosen = cpu.sample(logits, k, seeds)[0][0, :, 1] == 1
+        assert (chosen == ((side > 0) == rare)).all()
+
+
+@BOTH
 def test_as_few_powers_as_their_bound_allows_are_enough(dtype: torch.dtype) -> None:
     """From rows that need three to rows that need more than there may be, against the oracle."""
     generator = torch.Generator().manual_seed(0)

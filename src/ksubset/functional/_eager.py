@@ -62,7 +62,7 @@ def keep(key: tuple[Any, ...], k: Tensor, seeds: tuple[int, int]) -> None:
     _PLANS[key] = Plan(k, seeds, (*sample_shape, *shape))
 
 
-class _Simple(torch.autograd.Function):
+class _Simple(_primitives.SingleLevelFunction):
     """(logits (..., n), k (rows,), seeds (samples, rows), method, shape) -> samples so shaped."""
 
     @staticmethod
@@ -72,7 +72,7 @@ class _Simple(torch.autograd.Function):
         rows = logits if logits.dim() == 2 else logits.reshape(len(k), logits.shape[-1])
         drawn, tilted = kernels.sample(rows, k, seeds, method)
         ctx.save_for_backward(logits, k, tilted)
-        ctx.method, ctx.samples = method, len(seeds)
+        ctx.method, ctx.samples = method, seeds.shape[0]
         ctx.set_materialize_grads(False)
         # In place: a view that leaves a function costs autograd as much as a small kernel.
         return drawn.resize_(shape)
@@ -101,5 +101,6 @@ class _Simple(torch.autograd.Function):
 
 def simple(logits: Tensor, plan: Plan, seeds: Tensor, method: str) -> Tensor:
     """Exact samples whose gradient is Cov g."""
-    result: Tensor = _Simple.apply(logits, plan.k, seeds, method, plan.shape)
+    function: Any = _Simple  # whose apply only the interpreter knows
+    result: Tensor = function.apply(logits, plan.k, seeds, method, plan.shape)
     return result

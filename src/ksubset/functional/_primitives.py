@@ -64,6 +64,7 @@ def _fold(batch: int, dims: _Axes, args: tuple[Any, ...], axes: _Axes) -> list[A
 
 
 _PLAIN = (Tensor, torch.nn.Parameter)
+SingleLevelFunction = _SingleLevelFunction
 
 
 def plain_eager(args: tuple[Any, ...]) -> bool:

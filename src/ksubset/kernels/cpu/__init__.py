@@ -88,9 +88,10 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
     logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
     tilted = torch.empty_like(logits)
-    drawn = logits.new_empty(len(seeds), *logits.shape)
+    samples = seeds.shape[0]  # len() of a tensor is slow
+    drawn = logits.new_empty((samples, *logits.shape))
     kernel = _KERNELS[logits.dtype].sample
-    if _run(kernel, logits.shape, (len(seeds),), logits, k, seeds, tilted, drawn):
+    if _run(kernel, logits.shape, (samples,), logits, k, seeds, tilted, drawn):
         # Out of tries, once in 10^30 rows: the product tree is exact as well.
         for s, row in (drawn[..., 0] == -1).nonzero().tolist():
             coins = Coins.from_tilted(tilted[row : row + 1], k[row : row + 1])

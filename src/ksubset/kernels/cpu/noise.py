@@ -6,7 +6,7 @@ import numpy as np
 
 from ksubset.kernels.cpu.compile import part
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _PURPOSE = np.uint64(0xD1B54A32D192ED03)
@@ -21,18 +21,18 @@ def _mix(x):
 
 @part
 def key(seed):
-    """A well mixed key from a seed."""
-    return _mix(_mix(np.uint64(seed) + _GOLDEN) + _PURPOSE)
+    """A well mixed key from an unsigned seed."""
+    return _mix(_mix(seed + GOLDEN) + _PURPOSE)
 
 
 @part
-def numbered(key, counter):
-    """64 random bits."""
-    return _mix(key + np.uint64(counter) * _GOLDEN)
+def random_bits(key, counter):
+    """64 of them."""
+    return _mix(key + counter * GOLDEN)
 
 
 @part
 def uniform(key, counter):
     """In (0, 1), with 63 bits: never 0, so that what has no chance is never chosen."""
-    bits = numbered(key, counter) >> np.uint64(1)
+    bits = random_bits(key, np.uint64(counter)) >> np.uint64(1)
     return (np.float64(np.int64(bits)) + 0.5) * 2.0**-63

@@ -65,18 +65,17 @@ def tilt(first, last, logits, k, tilted):
         for r in range(first, last):
             _tilt_one(logits[r], n, k[r], row, tilted[r])
         return
-    work, marks = np.empty((5, n * lanes), logits.dtype), np.empty((3, lanes), logits.dtype)
-    items, logs, scratch, heads, tails = work[0], work[1], work[2], work[3], work[4]
-    rare, sign, odd = marks[0], marks[1], marks[2]
-    short.log_odds(n, logs)
+    work = np.empty((4, short.pairs(n) * lanes), logits.dtype)
+    items, scratch, heads, tails = work[0], work[1], work[2], work[3]
+    marks, bounds = np.empty((short.MARKS, lanes), logits.dtype), (0, 0)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
-        short.gather_counts(k, r, have, n, rare, sign, odd)
-        short.tilt(items, n, rare, sign, logs, scratch, heads, tails, odd)
+        bounds = short.gather_counts(k, r, have, n, bounds, marks)
+        short.tilt(items, n, marks, scratch, heads, tails)
         short.scatter(items, tilted, r, have)
         for lane in range(have):
-            if odd[lane] > 0:
+            if marks[short.ODD, lane] > 0:
                 _tilt_one(logits[r + lane], n, k[r + lane], row, tilted[r + lane])
 
 
@@ -126,23 +125,23 @@ def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
             _covariance_one(tilted[r], k[r], vectors[r], n, tail, decay, scratch, one, product[r])
         return
     lanes = width(tilted)
-    work, marks = np.empty((4, n * lanes), tilted.dtype), np.empty((3, lanes), tilted.dtype)
+    work = np.empty((4, short.pairs(n) * lanes), tilted.dtype)
     t, v, heads, weight = work[0], work[1], work[2], work[3]
-    rare, sign, odd = marks[0], marks[1], marks[2]
+    marks, bounds = np.empty((short.MARKS, lanes), tilted.dtype), (0, 0)
     columns = n // 2 + 1
-    prefix = np.empty((n + 1) * columns * 2 * lanes, tilted.dtype)
+    prefix = np.empty((short.pairs(n) + 1) * columns * 2 * lanes, tilted.dtype)
     suffix = np.empty((columns + 1) * 2 * lanes, tilted.dtype)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(tilted, r, have, t)
         short.gather(vectors, r, have, v)
-        least, most = short.gather_counts(k, r, have, n, rare, sign, odd)
+        bounds = short.gather_counts(k, r, have, n, bounds, marks)
         short.covariance_product(
-            t, n, rare, least, most, sign, v, heads, weight, prefix, suffix, odd
+            t, n, bounds[0], bounds[1], marks, v, heads, weight, prefix, suffix
         )
         short.scatter(v, product, r, have)
         for lane in range(have):
-            if odd[lane] > 0:
+            if marks[short.ODD, lane] > 0:
                 at = r + lane
                 _covariance_one(
                     tilted[at], k[at], vectors[at], n, tail, decay, scratch, one, product[at]
@@ -213,37 +212,36 @@ def sample(first, last, logits, k, seeds, tilted, drawn):
 
     lanes = width(logits)
     group = lanes if _is_short(n) else 1
-    many = n * lanes if _is_short(n) else 0
-    work, marks = np.empty((6, many), logits.dtype), np.ones((3, lanes), logits.dtype)
-    items, logs, scratch, heads, tails, z = work[0], work[1], work[2], work[3], work[4], work[5]
-    rare, sign, odd = marks[0], marks[1], marks[2]
+    many = short.pairs(n) * lanes if _is_short(n) else 0
+    work = np.empty((5, many), logits.dtype)
+    items, scratch, heads, tails, z = work[0], work[1], work[2], work[3], work[4]
+    marks, bounds = np.ones((short.MARKS, lanes), logits.dtype), (0, 0)
     keys = np.empty(lanes, np.uint64)
-    if many > 0:
-        short.log_odds(n, logs)
     for r in range(first, last, group):
         have = min(group, last - r)
         if many > 0:
             short.gather(logits, r, have, items)
-            least, most = short.gather_counts(k, r, have, n, rare, sign, odd)
-            short.tilt(items, n, rare, sign, logs, scratch, heads, tails, odd)
+            bounds = short.gather_counts(k, r, have, n, bounds, marks)
+            short.tilt(items, n, marks, scratch, heads, tails)
             short.scatter(items, tilted, r, have)
             for s in range(seeds.shape[0]):
                 # The tilt is done with the items and with its scratch.
                 short.sample(
-                    n, rare, least, most, sign, seeds[s], r, have, heads, tails, keys,
+                    n, bounds[0], bounds[1], marks, seeds[s], r, have, heads, tails, keys,
                     scratch, items, z,
                 )  # fmt: skip
                 short.scatter(z, drawn[s], r, have)
         for lane in range(have):
-            if odd[lane] > 0:
+            if marks[short.ODD, lane] > 0:
                 at = r + lane
                 _tilt_one(logits[at], n, k[at], row, tilted[at])
                 for s in range(seeds.shape[0]):
                     if np.isnan(row[0]):
                         drawn[s, at] = np.nan
                         continue
+                    seed = np.uint64(seeds[s, at])
                     done, disturbed = sampling.draw(
-                        row, used, n, k[at], key(seeds[s, at]), coins, nodes, wide, table, columns,
+                        row, used, n, k[at], key(seed), coins, nodes, wide, table, columns,
                         odds, sums, picked, drawn[s, at],
                     )  # fmt: skip
                     if not done:

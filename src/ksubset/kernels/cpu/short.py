@@ -1,11 +1,11 @@
 """Short rows, as many side by side as a vector has lanes: one lane, one row.
 
-Arrays are (items, lanes), flat. With so few items the paper's O(nk) tables, in linear space thanks
-to the tilt, take less work than nodes (moments.py): a state is a handful of instructions for all
-lanes. Where more than half of the items are chosen, lanes work on those left out: their logits
-change sign, which a covariance does not notice. Rows with anything out of the ordinary (an infinite
-logit, no choice, a tilt that does not converge) are left to tilt.py, moments.py and sampling.py. No
-lane depends on the others.
+Arrays are (items, lanes), flat, with room for an even number of items. With so few items the
+paper's O(nk) tables, in linear space thanks to the tilt, take less work than nodes (moments.py): a
+state is a handful of instructions for all lanes. Where more than half of the items are chosen,
+lanes work on those left out: their logits change sign, which a covariance does not notice. Rows
+with anything out of the ordinary (an infinite logit, no choice, a tilt that does not converge) are
+left to tilt.py, moments.py and sampling.py. No lane depends on the others.
 """
 
 from __future__ import annotations
@@ -15,34 +15,46 @@ import math
 import numpy as np
 
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.noise import key, numbered
+from ksubset.kernels.cpu.noise import GOLDEN, key, random_bits
 from ksubset.kernels.cpu.simd import (
     absolute,
+    any_above,
     append,
     as_numbers,
     as_words,
     choose,
     exp,
-    exp_negative,
     fill,
     flag,
-    fraction,
     load,
+    load_pair,
     load_seeds,
     no_flags,
+    pair,
     root,
+    shares,
     store,
-    total,
+    sum_of_pair,
     transpose,
     where,
     width,
 )
 
 MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
+# What lanes have one number of: items to choose, on which side, the logarithm of their odds,
+# whether there is nothing to choose, and whether the row is left to others.
+RARE, SIGN, ODDS, IDLE, ODD, MARKS = 0, 1, 2, 3, 4, 5
 _STEPS = 12
-_REACH = 80.0  # exp of it is far from overflow, and exp(-80) no chance at all
+_NEAR = 0.25  # deviations from k that one more step takes to a hundredth
+_REACH = 80.0  # exp of it is far from overflow, and exp(-80) no chance at all ...
+_NONE = 2e-35  # ... nor a variance
 _DRIFT = 4.0
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@part
+def pairs(n):
+    """n rounded up to whole pairs of items."""
+    return n + n % 2
 
 
 @part
@@ -75,77 +87,92 @@ def scatter(items, rows, first, have):
 
 
 @part
-def log_odds(n, out):
-    """Those of a coin that falls heads k times in n, for all k up to a half."""
-    for k in range(1, n // 2 + 1):
-        out[k] = math.log(k / (n - k))
+def gather_counts(k, first, have, n, before, marks):
+    """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2.
 
-
-@part
-def gather_counts(k, first, have, n, rare, sign, odd):
-    """How many items lanes choose or, where sign is -1, leave out: at least 1, at most n / 2.
-
-    Returns the least and the most, and marks in ``odd`` lanes without a choice.
+    Returns the least and the most. ``before`` is what the group before got, (0, 0) for the first:
+    most often all counts are the same.
     """
+    lanes = width(marks)
+    if before[1] > 0 and have == lanes:
+        same = True
+        for row in range(first, first + lanes):
+            same &= k[row] == k[row - lanes]
+        if same:
+            return before
     least, most = n, 0
-    for lane in range(width(rare)):
+    for lane in range(lanes):
         count = k[first + min(lane, have - 1)]
-        odd[lane] = 1 if count < 1 or count >= n else 0
-        sign[lane] = -1 if 2 * count > n else 1
-        few = min(max(min(count, n - count), 1), n // 2)
-        rare[lane] = few
-        least, most = min(least, few), max(most, few)
+        rare = min(max(min(count, n - count), 1), n // 2)
+        marks[IDLE, lane] = 1 if count < 1 or count >= n else 0
+        marks[SIGN, lane] = -1 if 2 * count > n else 1
+        marks[RARE, lane] = rare
+        marks[ODDS, lane] = math.log(rare / (n - rare))
+        least, most = min(least, rare), max(most, rare)
     return least, most
 
 
 @part
-def tilt(theta, n, rare, sign, odds, scratch, heads, tails, odd):
-    """Tilt all lanes in place. What is left of a lane marked in ``odd`` is of no use.
+def _finish_pair(theta, n, side):
+    """An item to make their number even: no coin, it falls tails for sure."""
+    if n % 2:
+        store(theta, n * width(theta), -1000.0 * side)
+
+
+@part
+def _odds_of(t):
+    """exp(t), but for logits so far out that they are as good as infinite."""
+    return exp(choose(t, _REACH, _REACH, choose(-_REACH, t, -_REACH, t)))
+
+
+@part
+def tilt(theta, n, marks, scratch, heads, tails):
+    """Tilt all lanes in place. What is left of a lane marked as odd is of no use.
 
     Fills heads and tails, the probabilities of coins (of signed logits) that are tilted nearly
     alike, which is another way to write the same law.
     """
     lanes = width(theta)
     zero, one = fill(theta, 0.0), fill(theta, 1.0)
-    k, side = load(rare, 0), load(sign, 0)
+    k, side = load(marks[RARE], 0), load(marks[SIGN], 0)
+    _finish_pair(theta, n, side)
     mean, square = zero, zero
     for i in range(0, n * lanes, lanes):
         t = side * load(theta, i)
         mean = mean + t
         square = square + t * t
     # Infinite logits or NaN, and squares that overflow.
-    strange = choose(np.inf, square, load(odd, 0), one)
+    strange = choose(np.inf, square, load(marks[IDLE], 0), one)
     mean = mean * (1.0 / n)
     spread = square * (1.0 / n) - mean * mean
     # If the logits were normal, sigmoids of them would average to the sigmoid of a stretched mean.
     stretch = root(1.0 + choose(spread, 0.0, spread, 0.0) * 0.3926990817)
-    for lane in range(lanes):
-        odd[lane] = odds[int(rare[lane])]
-    c = choose(strange, 0.5, zero, load(odd, 0) * stretch - mean)
+    c = choose(strange, 0.5, zero, load(marks[ODDS], 0) * stretch - mean)
     # Odds once; those of another c are multiples of them.
-    base, drift, scale, pending, rebase = c, zero, one, one, one
+    base, drift, pending, rebase = c, zero, one, one
+    scale, sides = pair(one, one), pair(side, side)
     for step in range(_STEPS):
-        if step == 0 or total(rebase) > 0:
-            for i in range(0, n * lanes, lanes):
-                t = choose(strange, 0.5, zero, side * load(theta, i)) + base
-                t = choose(t, _REACH, _REACH, choose(-_REACH, t, -_REACH, t))
-                value = exp(t)
+        if step == 0 or any_above(rebase, 0.5):
+            bases, lost, anew = pair(base, base), pair(strange, strange), pair(rebase, rebase)
+            for i in range(0, n * lanes, 2 * lanes):
+                value = _odds_of(choose(lost, 0.5, 0.0, sides * load_pair(theta, i)) + bases)
                 if step > 0:
-                    value = choose(rebase, 0.5, value, load(scratch, i))
+                    value = choose(anew, 0.5, value, load_pair(scratch, i))
                 store(scratch, i, value)
-        heads_mean, variance = zero, zero
-        for i in range(0, n * lanes, lanes):
-            value = scale * load(scratch, i)
+        sums, spreads = fill(scale, 0.0), fill(scale, 0.0)
+        for i in range(0, n * lanes, 2 * lanes):
+            value = scale * load_pair(scratch, i)
             q = 1.0 / (1.0 + value)
             p = value * q
             store(heads, i, p)
             store(tails, i, q)
-            heads_mean = heads_mean + p
-            variance = variance + p * q
+            sums = sums + p
+            spreads = spreads + p * q
+        heads_mean, variance = sum_of_pair(sums), sum_of_pair(spreads)
         excess = heads_mean - k
         variance = choose(variance, 1e-30, variance, 1e-30)
         deviation = root(variance)
-        far = choose(absolute(excess), 0.05 * choose(deviation, 1.0, deviation, 1.0), one, zero)
+        far = choose(absolute(excess), _NEAR * choose(deviation, 1.0, deviation, 1.0), one, zero)
         # Newton on the logarithm of the mean, 2 (r - 1) / (r + 1) for log r; near the root the
         # plain step is the last one.
         move = 2.0 * heads_mean / (k + heads_mean)
@@ -153,69 +180,103 @@ def tilt(theta, n, rare, sign, odds, scratch, heads, tails, odd):
         move = choose(move, _DRIFT, _DRIFT, choose(0.0 - _DRIFT, move, 0.0 - _DRIFT, move))
         c = c + choose(pending, 0.5, move, zero)
         pending = choose(far, 0.5, pending, zero)
-        if total(pending) == 0:
+        if not any_above(pending, 0.5):
             break
         drift = choose(pending, 0.5, c - base, drift)
         rebase = choose(absolute(drift), _DRIFT, one, zero)
         base = choose(rebase, 0.5, c, base)
         drift = choose(rebase, 0.5, zero, drift)
-        scale = exp(drift)
+        scale = exp(pair(drift, drift))
     for i in range(0, n * lanes, lanes):
         store(theta, i, load(theta, i) + side * c)
     # Far from zero, c has no room for the digits that matter.
-    store(odd, 0, strange + pending + choose(absolute(c), 1000.0, one, zero))
+    store(marks[ODD], 0, strange + pending + choose(absolute(c), 1000.0, one, zero))
 
 
 @part
-def covariance_product(t, n, rare, least, most, sign, v, heads, weight, prefix, suffix, odd):
-    """v = Cov v, but for the lanes marked in ``odd``.
+def _coin(heads, weight, v, mean, at):
+    """p and p q v, v less its mean, which takes the place of p q."""
+    both = load(weight, at)
+    s = choose(both, _NONE, both * (load(v, at) - mean), 0.0)
+    store(weight, at, s)
+    return load(heads, at), s
+
+
+@part
+def _toss(same, same_dev, other, other_dev, p, s):
+    """A state after one more coin, from those without and with its heads."""
+    rise = other - same
+    return same + p * rise, same_dev + p * (other_dev - same_dev) + s * rise
+
+
+@part
+def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffix):
+    """v = Cov v, but for the lanes it marks as odd.
 
     With V = sum_j v_j (z_j - p_j), tables of P(S_i = j) and E[V_i; S_i = j] over the first i items,
     and of the same over the others: each item's covariance with V is a sum over the counts before
-    it. States from which k cannot be reached are left out. In place of probabilities, which sum to
-    one, errors may be as small as the largest: tails need no digits of their own.
-    prefix: (n + 1, most + 1, 2, lanes), suffix: (most + 2, 2, lanes).
+    it. Two items at a time, and only states from which k can be reached. Probabilities are at most
+    1 and that of k is not small, so that all may have the same absolute error.
+    prefix: (pairs(n) + 1, most + 1, 2, lanes), suffix: (most + 2, 2, lanes).
     """
     lanes = width(t)
     zero, one = fill(t, 0.0), fill(t, 1.0)
-    k, side = load(rare, 0), load(sign, 0)
-    size, variance, weighted = zero, zero, zero
-    for i in range(0, n * lanes, lanes):
-        at = side * load(t, i)
+    k, side = load(marks[RARE], 0), load(marks[SIGN], 0)
+    sides = pair(side, side)
+    size, spreads, sums = fill(sides, 0.0), fill(sides, 0.0), fill(sides, 0.0)
+    _finish_pair(t, n, side)
+    for i in range(0, n * lanes, 2 * lanes):
+        at = sides * load_pair(t, i)
         size = size + absolute(at)
-        e = exp_negative(at)
-        x = e / (1.0 + e)
-        both = x - x * x
-        store(heads, i, choose(at, 0.0, 1.0 - x, x))
+        value = _odds_of(at)
+        q = 1.0 / (1.0 + value)
+        p = value * q
+        both = p * q
+        store(heads, i, p)
         store(weight, i, both)
-        variance = variance + both
-        weighted = weighted + choose(both, 0.0, both * load(v, i), 0.0)
-    store(odd, 0, choose(np.inf, size, load(odd, 0), one))
-    mean = weighted / choose(variance, 1e-30, variance, 1e-30)
+        spreads = spreads + both
+        sums = sums + choose(both, _NONE, both * load_pair(v, i), 0.0)
+    variance = sum_of_pair(spreads)
+    strange = choose(np.inf, sum_of_pair(size), zero, one)
+    store(marks[ODD], 0, strange + load(marks[IDLE], 0))
+    mean = sum_of_pair(sums) / choose(variance, 1e-30, variance, 1e-30)
 
-    columns, cell = most + 1, 2 * lanes
+    columns, cell, items = most + 1, 2 * lanes, pairs(n)
+    line = columns * cell
     store(prefix, 0, one)
     store(prefix, lanes, zero)
-    for i in range(n):
-        p, both = load(heads, i * lanes), load(weight, i * lanes)
-        s = choose(both, 0.0, both * (load(v, i * lanes) - mean), 0.0)
-        store(weight, i * lanes, s)
-        lowest, highest = max(0, least - (n - 1 - i)), min(i, most)
-        at = (i * columns + lowest) * cell
-        to = at + columns * cell
-        below, below_dev = zero, zero
+    for i in range(0, items, 2):
+        here = i * lanes
+        p, s = _coin(heads, weight, v, mean, here)
+        q, r = _coin(heads, weight, v, mean, here + lanes)
+        lowest = max(0, least - (items - 1 - i))
+        at = i * line + lowest * cell
+        below, below_dev, between, between_dev = zero, zero, zero, zero
         if lowest > 0:
             below, below_dev = load(prefix, at - cell), load(prefix, at - lanes)
-        for _ in range(lowest, highest + 1):
-            here, dev = load(prefix, at), load(prefix, at + lanes)
-            rise = below - here
-            store(prefix, to, here + p * rise)
-            store(prefix, to + lanes, dev + p * (below_dev - dev) + s * rise)
-            below, below_dev = here, dev
-            at, to = at + cell, to + cell
+        for _ in range(lowest, min(i, most) + 1):
+            same, same_dev = load(prefix, at), load(prefix, at + lanes)
+            x, dev = _toss(same, same_dev, below, below_dev, p, s)
+            store(prefix, at + line, x)
+            store(prefix, at + line + lanes, dev)
+            below, below_dev = same, same_dev
+            same, same_dev = _toss(x, dev, between, between_dev, q, r)
+            store(prefix, at + 2 * line, same)
+            store(prefix, at + 2 * line + lanes, same_dev)
+            between, between_dev = x, dev
+            at += cell
         if i < most:
-            store(prefix, to, p * below)
-            store(prefix, to + lanes, p * below_dev + s * below)
+            x, dev = _toss(zero, zero, below, below_dev, p, s)
+            store(prefix, at + line, x)
+            store(prefix, at + line + lanes, dev)
+            same, same_dev = _toss(x, dev, between, between_dev, q, r)
+            store(prefix, at + 2 * line, same)
+            store(prefix, at + 2 * line + lanes, same_dev)
+            if i + 1 < most:
+                at += cell
+                x, dev = _toss(zero, zero, x, dev, q, r)
+                store(prefix, at + 2 * line, x)
+                store(prefix, at + 2 * line + lanes, dev)
 
     mass, mean = zero, zero
     for j in range(most + 2):
@@ -223,34 +284,57 @@ def covariance_product(t, n, rare, least, most, sign, v, heads, weight, prefix, 
         store(suffix, j * cell, last)
         store(suffix, j * cell + lanes, zero)
         if least <= j <= most:
-            at = (n * columns + j) * cell
+            at = items * line + j * cell
             mass = mass + last * load(prefix, at)
             mean = mean + last * load(prefix, at + lanes)
     inverse = 1.0 / mass
     mean = mean * inverse
-    for i in range(n - 1, -1, -1):
-        p, s = load(heads, i * lanes), load(weight, i * lanes)
-        lowest, highest = max(0, least - (n - i)), min(i, most)
-        at, to = (i * columns + lowest) * cell, lowest * cell
-        same, same_dev = load(suffix, to), load(suffix, to + lanes)
-        chance, before, after = zero, zero, zero
-        for _ in range(lowest, highest + 1):
-            above, above_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
-            here, dev = load(prefix, at), load(prefix, at + lanes)
-            chance = chance + here * above
-            before = before + dev * above
-            after = after + here * above_dev
-            rise = above - same
-            store(suffix, to, same + p * rise)
-            store(suffix, to + lanes, same_dev + p * (above_dev - same_dev) + s * rise)
-            same, same_dev = above, above_dev
+    for i in range(items - 2, -1, -2):
+        here = i * lanes
+        p, s = load(heads, here), load(weight, here)
+        q, r = load(heads, here + lanes), load(weight, here + lanes)
+        lowest = max(0, least - (items - i))
+        at, to = i * line + lowest * cell, lowest * cell
+        # The row after both items, at j + 1, and the one between them, at j.
+        after, after_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
+        x, dev = load(suffix, to), load(suffix, to + lanes)
+        between, between_dev = _toss(x, dev, after, after_dev, q, r)
+        chance, before_it, behind_it = zero, zero, zero
+        second_chance, before_second, behind_second = zero, zero, zero
+        if least <= items - 1 - i:
+            x, dev = load(prefix, at + line), load(prefix, at + line + lanes)
+            second_chance = x * after
+            before_second = dev * after
+            behind_second = x * after_dev
+        for _ in range(lowest, min(i, most - 1) + 1):
+            above, above_dev = load(suffix, to + 2 * cell), load(suffix, to + 2 * cell + lanes)
+            x, dev = load(prefix, at + line + cell), load(prefix, at + line + cell + lanes)
+            second_chance = second_chance + x * above
+            before_second = before_second + dev * above
+            behind_second = behind_second + x * above_dev
+            up, up_dev = _toss(after, after_dev, above, above_dev, q, r)
+            after, after_dev = above, above_dev
+            x, dev = load(prefix, at), load(prefix, at + lanes)
+            chance = chance + x * up
+            before_it = before_it + dev * up
+            behind_it = behind_it + x * up_dev
+            x, dev = _toss(between, between_dev, up, up_dev, p, s)
+            store(suffix, to, x)
+            store(suffix, to + lanes, dev)
+            between, between_dev = up, up_dev
             at, to = at + cell, to + cell
-        product = p * ((before + after) - mean * chance) + s * chance
-        store(v, i * lanes, product * inverse)
+        if i >= most:
+            x, dev = _toss(between, between_dev, zero, zero, p, s)
+            store(suffix, to, x)
+            store(suffix, to + lanes, dev)
+        product = p * ((before_it + behind_it) - mean * chance) + s * chance
+        store(v, here, product * inverse)
+        product = q * ((before_second + behind_second) - mean * second_chance) + r * second_chance
+        store(v, here + lanes, product * inverse)
 
 
 @part
-def sample(n, rare, least, most, sign, seeds, first, have, heads, tails, keys, row, decided, z):
+def sample(n, least, most, marks, seeds, first, have, heads, tails, keys, row, decided, z):
     """Fill z by the backward DP; lanes whose tilt failed are drawn too, to no use.
 
     Whether to take an item is decided for all counts that may be left by then, while the table
@@ -260,14 +344,21 @@ def sample(n, rare, least, most, sign, seeds, first, have, heads, tails, keys, r
     """
     lanes = width(heads)
     zero, one = fill(heads, 0.0), fill(heads, 1.0)
-    for lane in range(lanes):
-        keys[lane] = key(seeds[first + min(lane, have - 1)])
-    mixed = load_seeds(keys, heads)
+    if have == lanes:
+        mixed = key(load_seeds(seeds, first, heads))
+    else:
+        for lane in range(lanes):
+            keys[lane] = seeds[first + min(lane, have - 1)]
+        mixed = key(load_seeds(keys, 0, heads))
+    mixed = pair(mixed, mixed + GOLDEN)  # counters of an item and the next
+    for i in range(0, n, 2):
+        u, rest = shares(heads, random_bits(mixed, np.uint64(i)))
+        store(decided, i * lanes, load_pair(tails, i * lanes) * u)
+        store(z, i * lanes, load_pair(heads, i * lanes) * rest)
     store(row, 0, one)
     for i in range(n):
         p, q = load(heads, i * lanes), load(tails, i * lanes)
-        bits = numbered(mixed, i)
-        reject, accept = q * fraction(heads, bits), p * fraction(heads, bits ^ _ALL)
+        reject, accept = load(decided, i * lanes), load(z, i * lanes)
         lowest = max(1, least - (n - 1 - i))
         flags = no_flags(heads)
         here = load(row, min(i, most) * lanes)
@@ -282,9 +373,9 @@ def sample(n, rare, least, most, sign, seeds, first, have, heads, tails, keys, r
             here = below
         store(row, (lowest - 1) * lanes, here * q)
         store(decided, i * lanes, as_numbers(heads, flags << (lowest - 1)))
-    yes = choose(load(sign, 0), 0.0, one, zero)
+    yes = choose(load(marks[SIGN], 0), 0.0, one, zero)
     no = 1.0 - yes
-    left = flag(load(rare, 0) - 1.0)
+    left = flag(load(marks[RARE], 0) - 1.0)
     for i in range((n - 1) * lanes, -1, -lanes):
         take = as_words(load(decided, i)) & left
         store(z, i, where(take, yes, no))

@@ -11,6 +11,9 @@ splits it into as many registers as it takes) kernels say what runs in parallel:
 Arithmetic is that of the elements, scalars are broadcast; rows are padded to whole vectors by
 their owner. Beside the floating point numbers there are unsigned integers, as many in a vector:
 *words* as wide as the numbers, for flags, and 64-bit *seeds*.
+
+A long chain of operations, such as an exponential, keeps a machine waiting for its own results.
+*Pairs* are two vectors that go through it together.
 """
 
 from __future__ import annotations
@@ -40,10 +43,12 @@ class Lanes(types.Type):
 
 F32 = Lanes(types.float32, 8)
 F64 = Lanes(types.float64, 4)
-_FLOATS = (F32, F64)
+_PAIRS = {kind: Lanes(kind.dtype, 2 * kind.count) for kind in (F32, F64)}
+_HALVES = {pair: kind for kind, pair in _PAIRS.items()}
+_FLOATS = (*_PAIRS, *_HALVES)
 _WORDS = {F32: Lanes(types.uint32, 8), F64: Lanes(types.uint64, 4)}
-_SEEDS = {F32: Lanes(types.uint64, 8), F64: Lanes(types.uint64, 4)}
-_INTEGERS = (_WORDS[F32], _WORDS[F64], _SEEDS[F32])
+_SEEDS = {kind: Lanes(types.uint64, kind.count) for kind in _FLOATS}
+_INTEGERS = tuple(dict.fromkeys((*_WORDS.values(), *_SEEDS.values())))
 
 
 @register_model(Lanes)
@@ -52,7 +57,7 @@ class _LanesModel(models.PrimitiveModel):
         if kind in _INTEGERS:
             element = ir.IntType(kind.dtype.bitwidth)
         else:
-            element = ir.FloatType() if kind == F32 else ir.DoubleType()
+            element = ir.FloatType() if kind.dtype == types.float32 else ir.DoubleType()
         super().__init__(manager, kind, ir.VectorType(element, kind.count))
 
 
@@ -115,7 +120,9 @@ for _function, _instructions in (
 
 
 def _lanes_of(given: Any) -> Lanes:
-    dtype = given.dtype if isinstance(given, (types.Array, Lanes)) else given
+    if isinstance(given, Lanes):
+        return given
+    dtype = given.dtype if isinstance(given, types.Array) else given
     return F32 if dtype == types.float32 else F64
 
 
@@ -150,9 +157,9 @@ def load(typing: Any, array: Any, index: Any) -> Any:
 
 @intrinsic
 def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
-    """array[index : index + width] = value."""
-    kind = _lanes_of(array)
-    if value != kind:
+    """array[index : index + width] = value; a pair is as long as two vectors."""
+    kind = value
+    if _HALVES.get(value, value) != _lanes_of(array):
         return None
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
@@ -162,6 +169,51 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, kind), lower
+
+
+@intrinsic
+def load_pair(typing: Any, array: Any, index: Any) -> Any:
+    """array[index : index + 2 width]."""
+    kind = _PAIRS[_lanes_of(array)]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        place = _address(context, builder, sig.args[0], *args, vector)
+        return builder.load(place, align=kind.dtype.bitwidth // 8)
+
+    return kind(array, types.intp), lower
+
+
+def _lane_numbers(numbers: Any) -> Any:
+    return ir.Constant(ir.VectorType(ir.IntType(32), len(numbers)), list(numbers))
+
+
+@intrinsic
+def pair(typing: Any, a: Any, b: Any) -> Any:
+    """Two vectors."""
+    kind = next(k for k in (*_FLOATS, *_INTEGERS) if (k.dtype, k.count) == (a.dtype, 2 * a.count))
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        return builder.shuffle_vector(*args, _lane_numbers(range(kind.count)))
+
+    return kind(a, b), lower
+
+
+@intrinsic
+def sum_of_pair(typing: Any, x: Any) -> Any:
+    """One vector of two."""
+    kind = _HALVES[x]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        first, second = (
+            builder.shuffle_vector(
+                args[0], args[0], _lane_numbers(range(start, start + kind.count))
+            )
+            for start in (0, kind.count)
+        )
+        return builder.fadd(first, second)
+
+    return kind(x), lower
 
 
 @intrinsic
@@ -188,6 +240,18 @@ def choose(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", a, b), yes, no)
 
     return kind(a, b, yes, no), lower
+
+
+@intrinsic
+def any_above(typing: Any, a: Any, b: Any) -> Any:
+    """Whether a > b, a number, in any lane."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        b = _as_lanes(context, builder, args[1], sig.args[1], a)
+        above = builder.bitcast(builder.fcmp_ordered(">", args[0], b), ir.IntType(a.count))
+        return builder.icmp_unsigned("!=", above, ir.Constant(ir.IntType(a.count), 0))
+
+    return types.boolean(a, b), lower
 
 
 def _elementwise(name: str) -> Any:
@@ -217,7 +281,7 @@ root = _elementwise("sqrt")
 @intrinsic
 def two_to_the(typing: Any, x: Any) -> Any:
     """2^x for whole numbers x in the range of exponents."""
-    bits, mantissa = (32, 23) if x == F32 else (64, 52)
+    bits, mantissa = (32, 23) if x.dtype == types.float32 else (64, 52)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         whole = ir.VectorType(ir.IntType(bits), x.count)
@@ -234,41 +298,51 @@ def _constant(bits: int, count: int, value: int) -> Any:
 
 
 @intrinsic
-def load_seeds(typing: Any, array: Any, like: Any) -> Any:
+def load_seeds(typing: Any, array: Any, index: Any, like: Any) -> Any:
     """One 64-bit integer for every lane of a vector of the elements of ``like``."""
     kind = _SEEDS[_lanes_of(like)]
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         vector = context.get_value_type(kind)
-        zero = context.get_constant(types.intp, 0)
-        return builder.load(_address(context, builder, sig.args[0], args[0], zero, vector), align=8)
+        place = _address(context, builder, sig.args[0], args[0], args[1], vector)
+        return builder.load(place, align=8)
 
-    return kind(array, like), lower
+    return kind(array, types.intp, like), lower
 
 
 @intrinsic
-def fraction(typing: Any, like: Any, bits: Any) -> Any:
-    """The upper 62 of 64 random bits as a number in (0, 2^31), with all digits its type has.
+def shares(typing: Any, like: Any, bits: Any) -> Any:
+    """From 64 random bits a number u in (0, 2^31), and 2^31 - u.
 
-    As integer and fraction of 31 bits each, which the machine can convert. The complement of the
-    bits gives 2^31 less the number: both have digits of their own, however small they are.
+    As integer and fraction of 31 bits each, which the machine can convert. However small one of the
+    two is, it has all the digits of its type (as far as 62 bits go).
     """
     kind = _lanes_of(like)
+    kind = kind if bits == _SEEDS[kind] else _PAIRS[kind]
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        given, vector = args[1], context.get_value_type(kind)
-        half = ir.VectorType(ir.IntType(32), kind.count)
+        count, vector = kind.count, context.get_value_type(kind)
+        half = ir.VectorType(ir.IntType(32), count)
         parts = []
         for shift in (33, 2):
-            part = builder.trunc(builder.lshr(given, _constant(64, kind.count, shift)), half)
-            part = builder.and_(part, _constant(32, kind.count, 0x7FFFFFFF))
-            parts.append(builder.sitofp(part, vector))
-        # Half a unit of the last bit: never 0.
-        high = builder.fadd(parts[0], ir.Constant(vector, [2.0**-32] * kind.count))
-        low = builder.fmul(parts[1], ir.Constant(vector, [2.0**-31] * kind.count), flags=_CONTRACT)
-        return builder.fadd(high, low, flags=_CONTRACT)
+            part = builder.trunc(builder.lshr(args[1], _constant(64, count, shift)), half)
+            parts.append(builder.and_(part, _constant(32, count, 0x7FFFFFFF)))
+        others = [builder.xor(part, _constant(32, count, 0x7FFFFFFF)) for part in parts]
+        results = []
+        for whole, rest in (parts, others):
+            # Half a unit of the last bit: never 0.
+            high = builder.fadd(
+                builder.sitofp(whole, vector), ir.Constant(vector, [2.0**-32] * count)
+            )
+            low = builder.fmul(
+                builder.sitofp(rest, vector),
+                ir.Constant(vector, [2.0**-31] * count),
+                flags=_CONTRACT,
+            )
+            results.append(builder.fadd(high, low, flags=_CONTRACT))
+        return context.make_tuple(builder, sig.return_type, results)
 
-    return kind(like, bits), lower
+    return types.UniTuple(kind, 2)(like, bits), lower
 
 
 @intrinsic
@@ -357,17 +431,14 @@ def transpose(
         # Blocks of 1, 2, 4 ... change places across the diagonal.
         size = 1
         while size < kind.count:
-            low = [j & ~size | (kind.count if j & size else 0) for j in range(kind.count)]
-            high = [j | size | 0 for j in range(kind.count)]
-            high = [h + (kind.count if j & size else 0) for j, h in enumerate(high)]
-            for i in range(kind.count):
+            both = kind.count
+            low = [j & ~size | (both if j & size else 0) for j in range(both)]
+            high = [(j | size) + (both if j & size else 0) for j in range(both)]
+            for i in range(both):
                 if not i & size:
                     a, b = rows[i], rows[i | size]
                     rows[i], rows[i | size] = (
-                        builder.shuffle_vector(
-                            a, b, ir.Constant(ir.VectorType(ir.IntType(32), kind.count), order)
-                        )
-                        for order in (low, high)
+                        builder.shuffle_vector(a, b, _lane_numbers(order)) for order in (low, high)
                     )
             size *= 2
         for j, row in enumerate(rows):
@@ -389,10 +460,7 @@ def total(typing: Any, x: Any) -> Any:
             value = builder.fpext(value, ir.VectorType(ir.DoubleType(), count))
         while count > 1:
             count //= 2
-            low, high = (
-                ir.Constant(ir.VectorType(ir.IntType(32), count), list(range(start, start + count)))
-                for start in (0, count)
-            )
+            low, high = (_lane_numbers(range(start, start + count)) for start in (0, count))
             value = builder.fadd(
                 builder.shuffle_vector(value, value, low),
                 builder.shuffle_vector(value, value, high),
@@ -439,19 +507,26 @@ def rounded(typing: Any, like: Any, value: Any) -> Any:
 @intrinsic
 def _exp_series(typing: Any, x: Any) -> Any:
     """exp of small x, by Taylor's series up to rounding for |x| <= log(2) / 2."""
-    degree = 7 if x == F32 else 13
+    degree = 7 if x.dtype == types.float32 else 13
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = args[0].type
-        value = None
-        for power in range(degree, -1, -1):
-            term = ir.Constant(vector, [1 / math.factorial(power)] * x.count)
-            if value is None:
-                value = term
-            else:
-                product = builder.fmul(value, args[0], flags=_CONTRACT)
-                value = builder.fadd(product, term, flags=_CONTRACT)
-        return value
+        multiply_add = lambda a, b, c: builder.fadd(  # noqa: E731
+            builder.fmul(a, b, flags=_CONTRACT), c, flags=_CONTRACT
+        )
+        terms = [
+            ir.Constant(args[0].type, [1 / math.factorial(power)] * x.count)
+            for power in range(degree + 1)
+        ]
+        # Neighbours are put together, by x, by x^2 ...: fewer steps that wait for each other.
+        power = args[0]
+        while len(terms) > 1:
+            last = terms[len(terms) & ~1 :]
+            terms = [
+                multiply_add(power, high, low)
+                for low, high in zip(terms[::2], terms[1::2], strict=False)
+            ] + last
+            power = builder.fmul(power, power)
+        return terms[0]
 
     return x(x), lower
 
@@ -466,7 +541,7 @@ def _exp(x):
     # log 2 in two parts, the first with so few digits that its multiples are exact.
     high, low = (
         (0.693359375, -2.12194440e-4)
-        if x == F32
+        if x.dtype == types.float32
         else (6.93145751953125e-1, 1.42860682030941723212e-6)
     )
 
@@ -484,7 +559,7 @@ def exp_negative(x: Any) -> Any:
 
 @overload(exp_negative)
 def _exp_negative(x):
-    least = -87.0 if x == F32 else -708.0
+    least = -87.0 if x.dtype == types.float32 else -708.0
 
     def exp_negative(x):
         y = 0.0 - absolute(x)
