@@ -133,7 +133,7 @@ def marginals(
 ) -> Tensor:
     r"""The inclusion probabilities :math:`\mu_i = P(z_i = 1) = \partial A / \partial \theta_i`.
 
-    They sum to k. The Jacobian is the covariance; differentiable twice.
+    They sum to k. The Jacobian is the covariance.
 
     Args:
         logits: (..., n).
