@@ -201,3 +201,8 @@ class TestFromMarginals:
     def test_bad_marginals(self, marginals: object, error: type[Exception], message: str) -> None:
         with pytest.raises(error, match=message):
             KSubset.from_marginals(marginals)  # type: ignore[arg-type]
+
+
+def test_the_order_of_arguments_is_said() -> None:
+    with pytest.raises(TypeError, match=r"k comes first, KSubset\(k, logits=\.\.\.\)"):
+        KSubset(torch.zeros(3), 2)  # type: ignore[arg-type]

@@ -242,3 +242,17 @@ def test_long_rows_of_equal_terms(k: int) -> None:
     subsets = math.fsum(math.log((n - i) / (i + 1)) for i in range(min(k, n - k)))
     for value, truth in ((entropy, subsets), (log_partition, subsets + 0.1 * k)):
         assert abs(float(value) - truth) <= 1e-12 * (1 + abs(truth))
+
+
+def test_who_waits_for_the_compiler_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a kernel, once, and of nothing else that Numba compiles."""
+    from numba.core import event
+
+    from ksubset.kernels.cpu import compile as compiling
+
+    for dispatcher in (compiling._KERNELS[0], compiling.part(lambda x: x)):
+        with event.trigger_event("numba:compile", data={"dispatcher": dispatcher}):
+            pass
+    (record,) = caplog.records
+    assert record.name == "ksubset"
+    assert "compiling tilt for this processor" in record.message

@@ -65,6 +65,10 @@ class KSubset(Distribution):
                 "exactly one of logits and probs must be given, got "
                 + ("both" if logits is not None else "neither")
             )
+        if isinstance(k, Tensor) and k.is_floating_point() and not isinstance(logits, Tensor):
+            raise TypeError(
+                f"k comes first, KSubset(k, logits=...): k must be an integer, got {k.dtype}"
+            )
         # Checks read values, which a transform or the compiler cannot.
         validate = (
             self._validate_args and values_can_be_read() if validate_args is None else validate_args

@@ -192,7 +192,10 @@ def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> A
     """
     chosen = path.best(criterion)
     if ax is None:
-        from matplotlib import pyplot
+        try:
+            from matplotlib import pyplot
+        except ImportError:
+            raise ImportError("plot_path needs matplotlib: pip install matplotlib") from None
 
         ax = pyplot.subplots(figsize=(6, 3.5), layout="constrained")[1]
     ax.plot(path.k, path.loss, "o-", color="C0", label="training")

@@ -8,6 +8,7 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
+from ksubset.kernels.cpu.compile import cache_folder
 
 
 def compile_for(dtype: torch.dtype) -> None:
@@ -19,7 +20,8 @@ def compile_for(dtype: torch.dtype) -> None:
     cpu.tilt(logits, k)
 
 
-def compile_all() -> None:
-    """For both types, in a process each: the compiler takes one core."""
+def compile_all() -> str:
+    """For both types, in a process each: the compiler takes one core. Returns where they are."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
         list(pool.map(compile_for, (torch.float32, torch.float64)))
+    return cache_folder()

@@ -8,11 +8,13 @@ in its name: no change, not even of the same size and date, can bring back old m
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from numba import njit
+from numba.core import event
 
 # For functions that are only called by kernels and become part of them: nobody calls them from
 # Python or C, and compiling what that would take is half of the work.
@@ -29,7 +31,36 @@ def _fingerprint() -> str:
 _FINGERPRINT = _fingerprint()
 
 
+_KERNELS: list[Any] = []
+
+
 def kernel(function: Callable[..., None]) -> Any:
     """Compile on the first call, without the interpreter's lock; keep the result on disk."""
     function.__qualname__ = f"{function.__qualname__}_{_FINGERPRINT}"
-    return njit(nogil=True, cache=True)(function)
+    compiled = njit(nogil=True, cache=True)(function)
+    _KERNELS.append(compiled)
+    return compiled
+
+
+class _Announcement(event.Listener):
+    """A line for those who wait: nobody expects half a minute of silence."""
+
+    def on_start(self, event: Any) -> None:
+        compiled = event.data["dispatcher"]
+        if any(compiled is one for one in _KERNELS):
+            logging.getLogger("ksubset").warning(
+                "ksubset: compiling %s for this processor, once; python -m ksubset.kernels.cpu "
+                "does all of it ahead",
+                compiled.py_func.__name__,
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _Announcement())
+
+
+def cache_folder() -> str:
+    """Where compiled kernels are kept."""
+    return str(_KERNELS[0].stats.cache_path)
