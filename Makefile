@@ -13,7 +13,7 @@ demo: $(READY)
 # a worker takes whole files.
 test: lint
 	$(BIN)/python -m ksubset.kernels.cpu
-	$(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile src README.md docs
 
 # The site, in build/site: the gallery's pictures, every warning an error, every link followed.

@@ -13,6 +13,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
+# What takes longest begins first, or the other workers wait for it in the end.
+LONG = ("test_interpreted", "test_against_the_log_space_dp[cpu-10000")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.name.startswith(LONG))
+
+
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
 
