@@ -256,3 +256,27 @@ def test_who_waits_for_the_compiler_is_told(caplog: pytest.LogCaptureFixture) ->
     (record,) = caplog.records
     assert record.name == "ksubset"
     assert "compiling tilt for this processor" in record.message
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-13)])
+@pytest.mark.parametrize("certain", [8.0, 14.0, 20.0, -8.0, -20.0])
+def test_products_of_nearly_certain_items_have_all_digits(
+    certain: float, dtype: torch.dtype, tolerance: float
+) -> None:
+    """Wherever they stand: relative to themselves, not to the largest of the row."""
+    others = torch.tensor([0.0, 0.5, -0.5, 1.0, -1.0, 0.2])
+    for n in (6, 7):
+        for place in range(n):
+            logits = others[: n - 1].tolist()
+            logits.insert(place, certain)
+            x = torch.tensor(logits, dtype=torch.float64)
+            v = torch.linspace(-1, 2, n, dtype=torch.float64).roll(place)
+            for k in range(2, n - 1):
+                found = cpu.covariance_product(
+                    cpu.tilt(x.to(dtype).unsqueeze(0), torch.tensor([k])),
+                    torch.tensor([k]),
+                    v.to(dtype).unsqueeze(0),
+                )
+                right = oracle.covariance(x.to(dtype).double(), k) @ v.to(dtype).double()
+                off = (found[0].double() - right).abs() / right.abs()
+                assert off[place] < tolerance

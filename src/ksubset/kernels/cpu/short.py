@@ -216,7 +216,9 @@ def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffi
     With V = sum_j v_j (z_j - p_j), tables of P(S_i = j) and E[V_i; S_i = j] over the first i items,
     and of the same over the others: each item's covariance with V is a sum over the counts before
     it. Two items at a time, and only states from which k can be reached. Probabilities are at most
-    1 and that of k is not small, so that all may have the same absolute error.
+    1 and that of k is not small, so that all may have the same absolute error; but what an item
+    gets has the probability of its rarer side as a factor, and all digits: where heads are likely,
+    Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are. t becomes tails.
     prefix: (pairs(n) + 1, most + 1, 2, lanes), suffix: (most + 2, 2, lanes).
     """
     lanes = width(t)
@@ -233,6 +235,7 @@ def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffi
         p = value * q
         both = p * q
         store(heads, i, p)
+        store(t, i, q)
         store(weight, i, both)
         spreads = spreads + both
         sums = sums + choose(both, _NONE, both * load_pair(v, i), 0.0)
@@ -297,40 +300,50 @@ def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffi
         at, to = i * line + lowest * cell, lowest * cell
         # The row after both items, at j + 1, and the one between them, at j.
         after, after_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
-        x, dev = load(suffix, to), load(suffix, to + lanes)
-        between, between_dev = _toss(x, dev, after, after_dev, q, r)
+        below, below_dev = load(suffix, to), load(suffix, to + lanes)
+        between, between_dev = _toss(below, below_dev, after, after_dev, q, r)
         chance, before_it, behind_it = zero, zero, zero
         second_chance, before_second, behind_second = zero, zero, zero
         if least <= items - 1 - i:
             x, dev = load(prefix, at + line), load(prefix, at + line + lanes)
-            second_chance = x * after
-            before_second = dev * after
-            behind_second = x * after_dev
+            rest, rest_dev = choose(q, 0.5, below, after), choose(q, 0.5, below_dev, after_dev)
+            second_chance = x * rest
+            before_second = dev * rest
+            behind_second = x * rest_dev
         for _ in range(lowest, min(i, most - 1) + 1):
             above, above_dev = load(suffix, to + 2 * cell), load(suffix, to + 2 * cell + lanes)
             x, dev = load(prefix, at + line + cell), load(prefix, at + line + cell + lanes)
-            second_chance = second_chance + x * above
-            before_second = before_second + dev * above
-            behind_second = behind_second + x * above_dev
+            rest, rest_dev = choose(q, 0.5, after, above), choose(q, 0.5, after_dev, above_dev)
+            second_chance = second_chance + x * rest
+            before_second = before_second + dev * rest
+            behind_second = behind_second + x * rest_dev
             up, up_dev = _toss(after, after_dev, above, above_dev, q, r)
             after, after_dev = above, above_dev
             x, dev = load(prefix, at), load(prefix, at + lanes)
-            chance = chance + x * up
-            before_it = before_it + dev * up
-            behind_it = behind_it + x * up_dev
+            rest, rest_dev = choose(p, 0.5, between, up), choose(p, 0.5, between_dev, up_dev)
+            chance = chance + x * rest
+            before_it = before_it + dev * rest
+            behind_it = behind_it + x * rest_dev
             x, dev = _toss(between, between_dev, up, up_dev, p, s)
             store(suffix, to, x)
             store(suffix, to + lanes, dev)
             between, between_dev = up, up_dev
             at, to = at + cell, to + cell
         if i >= most:
+            x, dev = load(prefix, at), load(prefix, at + lanes)
+            rest, rest_dev = choose(p, 0.5, between, 0.0), choose(p, 0.5, between_dev, 0.0)
+            chance = chance + x * rest
+            before_it = before_it + dev * rest
+            behind_it = behind_it + x * rest_dev
             x, dev = _toss(between, between_dev, zero, zero, p, s)
             store(suffix, to, x)
             store(suffix, to + lanes, dev)
-        product = p * ((before_it + behind_it) - mean * chance) + s * chance
+        rarer = choose(p, 0.5, 0.0 - load(t, here), p)
+        product = rarer * ((before_it + behind_it) - mean * chance) + s * chance
         store(v, here, product * inverse)
-        product = q * ((before_second + behind_second) - mean * second_chance) + r * second_chance
-        store(v, here + lanes, product * inverse)
+        rarer = choose(q, 0.5, 0.0 - load(t, here + lanes), q)
+        product = rarer * ((before_second + behind_second) - mean * second_chance)
+        store(v, here + lanes, (product + r * second_chance) * inverse)
 
 
 @part
