@@ -28,7 +28,9 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     v = torch.randn(logits.shape, generator=generator)
     drawn, tilted = cpu.sample(logits, k, seeds)
     product = cpu.covariance_product(tilted, k, v)
-    return [drawn, tilted, cpu.tilt(logits, k), product, *cpu.infer(logits, k)]
+    again, kept = cpu.sample_and_keep(logits, k, seeds)
+    after = cpu.covariance_product_after(logits, k, kept, v)
+    return [drawn, tilted, cpu.tilt(logits, k), product, again, after, *cpu.infer(logits, k)]
 
 
 @pytest.mark.parametrize(("rows", "n", "k"), SHAPES)
@@ -150,6 +152,34 @@ def test_short_rows_against_the_oracle(n: int, dtype: torch.dtype) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("n", [2, 5, 20, 64])
+def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(
+    n: int, dtype: torch.dtype
+) -> None:
+    """Also for rows that are not worked on side by side: infinite logits, no choice, NaN."""
+    generator = torch.Generator().manual_seed(n)
+    k = torch.arange(2 * n + 3) % (n + 1)
+    logits, v = torch.randn(2, len(k), n, generator=generator, dtype=dtype)
+    logits *= 3
+    k[-1] = 1
+    logits[-1], logits[-2], logits[-3, 0], logits[0, 0] = -INF, 1e6, torch.nan, -INF
+    logits[-1, 1] = INF
+    seeds = torch.randint(1 << 60, (3, len(k)), generator=generator)
+    drawn, tilted = cpu.sample(logits, k, seeds)
+    again, kept = cpu.sample_and_keep(logits, k, seeds)
+    assert kept.dim() == 1
+    torch.testing.assert_close(again, drawn, rtol=0, atol=0, equal_nan=True)
+    product = cpu.covariance_product(tilted, k, v)
+    after = cpu.covariance_product_after(logits, k, kept, v)
+    tolerance = {torch.float32: 1e-6, torch.float64: 2e-15}[dtype]
+    torch.testing.assert_close(after, product, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert after.isnan().any(-1).sum() == 1
+    # The coins of one row in place of the next row's.
+    moved = cpu.covariance_product_after(logits, k, kept.roll(1), v)
+    assert (moved - product).abs().nan_to_num().max() > 100 * tolerance
+
+
+@BOTH
 def test_a_bad_vector_is_its_own_row_s_business(dtype: torch.dtype) -> None:
     logits, v = torch.randn(2, 24, 20, dtype=dtype)
     k = torch.full((24,), 10)
@@ -167,10 +197,12 @@ def test_a_bad_vector_is_its_own_row_s_business(dtype: torch.dtype) -> None:
 def test_rare_choices_have_digits_of_their_own(rare: bool, dtype: torch.dtype) -> None:
     """One of two items, the last decided by its number u < p: seeds with u (or 1 - u) about 1e-6,
     and p a little above and below."""
-    counter = 1
     seeds = torch.arange(4_000_000)
-    bits = random._mix(random.keys(seeds) + counter * random._GOLDEN)
-    share = random._shifted(bits if rare else ~bits, 1).double() * 2.0**-63
+    # The lower 31 bits of two numbers: digits before the point and behind it.
+    before, behind = (random._mix(random.keys(seeds) + i * random._GOLDEN) for i in range(2))
+    most = (1 << 31) - 1
+    before, behind = (((x if rare else ~x) & most).double() for x in (before, behind))
+    share = (before + (behind + 0.5) * 2.0**-31) * 2.0**-31
     few = share < 5e-6
     assert few.sum() > 5
     seeds, share = seeds[few].unsqueeze(0), share[few]

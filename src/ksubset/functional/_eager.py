@@ -22,8 +22,11 @@ class Plan(NamedTuple):
     """What a call with such arguments needs."""
 
     k: Tensor  # (rows,)
-    seeds: tuple[int, int]  # the shape of the seeds
+    seeds: tuple[int, int]  # the shape of the seeds: (samples, rows)
     shape: tuple[int, ...]  # of the samples
+    rows: tuple[int, ...]  # the shape of the logits as rows
+    method: str
+    kernels: kernels.Prepared
 
 
 _PLANS: dict[Any, Plan] = {}
@@ -52,55 +55,52 @@ def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
     return _PLANS.get(key) if key is not None else None
 
 
-def keep(key: tuple[Any, ...], k: Tensor, seeds: tuple[int, int]) -> None:
+def keep(key: tuple[Any, ...], rows: Tensor, k: Tensor, seeds: tuple[int, int]) -> None:
     """Make a plan of a call that passed all checks."""
     if k.is_cuda and torch.cuda.is_current_stream_capturing():
         return  # what is made during a capture belongs to the graph
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
-    shape, _, _, _, sample_shape, _ = key
-    _PLANS[key] = Plan(k, seeds, (*sample_shape, *shape))
+    shape, _, _, _, sample_shape, method = key
+    prepared = kernels.prepare(rows, method)
+    _PLANS[key] = Plan(k, seeds, (*sample_shape, *shape), tuple(rows.shape), method, prepared)
 
 
 class _Simple(_primitives.SingleLevelFunction):
-    """(logits (..., n), k (rows,), seeds (samples, rows), method, shape) -> samples so shaped."""
+    """(logits (..., n), seeds (samples, rows), plan) -> samples shaped as planned."""
 
     @staticmethod
-    def forward(
-        ctx: Any, logits: Tensor, k: Tensor, seeds: Tensor, method: str, shape: tuple[int, ...]
-    ) -> Tensor:
-        rows = logits if logits.dim() == 2 else logits.reshape(len(k), logits.shape[-1])
-        drawn, tilted = kernels.sample(rows, k, seeds, method)
-        ctx.save_for_backward(logits, k, tilted)
-        ctx.method, ctx.samples = method, seeds.shape[0]
+    def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
+        rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
+        drawn, kept = plan.kernels.sample(rows, plan.k, seeds)
+        ctx.save_for_backward(logits, kept)
+        ctx.plan = plan
         ctx.set_materialize_grads(False)
         # In place: a view that leaves a function costs autograd as much as a small kernel.
-        return drawn.resize_(shape)
+        return drawn.resize_(plan.shape)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         if grad is None:
-            return None, None, None, None, None
-        logits, k, tilted = ctx.saved_tensors
+            return None, None, None
+        plan: Plan = ctx.plan
+        logits, kept = ctx.saved_tensors
+        rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
         # One product serves all samples of a row: it is linear.
-        if ctx.samples != 1:
-            grad = grad.reshape(ctx.samples, *tilted.shape).sum(0)
-        elif grad.shape != tilted.shape:
-            grad = grad.reshape(tilted.shape)
-        if torch.is_grad_enabled():  # to be differentiated again: w.r.t. the logits too
-            tilted = _primitives.tilt(logits.reshape(tilted.shape), k)
-            product = _primitives.covariance_product(tilted, k, grad, ctx.method)
-        elif _primitives.plain_eager((grad,)):
-            product = kernels.covariance_product(tilted, k, grad, ctx.method)
-        else:
-            product = _primitives.covariance_product(tilted, k, grad, ctx.method)
-        if product.shape != logits.shape:
-            product = product.reshape(logits.shape)
-        return product, None, None, None, None
+        if plan.seeds[0] != 1:
+            grad = grad.reshape(plan.seeds[0], *plan.rows).sum(0)
+        elif grad.dim() != 2:
+            grad = grad.reshape(plan.rows)
+        if _primitives.plain_eager((grad,)) and not torch.is_grad_enabled():
+            product = plan.kernels.covariance_product(rows, plan.k, kept, grad)
+        else:  # somebody has to see it, perhaps to differentiate again: w.r.t. the logits too
+            tilted = _primitives.tilt(rows, plan.k)
+            product = _primitives.covariance_product(tilted, plan.k, grad, plan.method)
+        return product if logits.dim() == 2 else product.reshape(logits.shape), None, None
 
 
-def simple(logits: Tensor, plan: Plan, seeds: Tensor, method: str) -> Tensor:
+def simple(logits: Tensor, plan: Plan, seeds: Tensor) -> Tensor:
     """Exact samples whose gradient is Cov g."""
     function: Any = _Simple  # whose apply only the interpreter knows
-    result: Tensor = function.apply(logits, plan.k, seeds, method, plan.shape)
+    result: Tensor = function.apply(logits, seeds, plan)
     return result

@@ -70,11 +70,14 @@ SingleLevelFunction = _SingleLevelFunction
 def plain_eager(args: tuple[Any, ...]) -> bool:
     """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
     has to see the operator. (A transform's tensors may outlive it.)"""
-    return values_can_be_read() and not any(
-        isinstance(argument, Tensor)
-        and (type(argument) not in _PLAIN or is_wrapped(argument) or is_legacy_batched(argument))
-        for argument in args
-    )
+    if not values_can_be_read():
+        return False
+    for argument in args:
+        if isinstance(argument, Tensor) and (
+            type(argument) not in _PLAIN or is_wrapped(argument) or is_legacy_batched(argument)
+        ):
+            return False
+    return True
 
 
 def no_forward_mode() -> bool:

@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
-from ksubset._arguments import Problem, check_method, problem, reads_values
+from ksubset._arguments import (
+    Problem,
+    check_method,
+    problem,
+    reads_values,
+    values_can_be_read,
+)
 from ksubset.functional import _eager, _primitives
 
 __all__ = ["sample", "sample_indices", "simple"]
@@ -61,11 +68,11 @@ def simple(
         shape = _seeds_shape(given, sample_shape)
         if plan is None:
             if key is not None:
-                _eager.keep(key, given.k, shape)
+                _eager.keep(key, given.logits, given.k, shape)
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
             return _shaped(given, rows, sample_shape)
-    return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator), method)
+    return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator))
 
 
 def sample(
@@ -165,6 +172,25 @@ def _seeds_shape(given: Problem, sample_shape: Sequence[int]) -> tuple[int, int]
 
 def _seeds(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+) -> Tensor:
+    if device.type != "cpu":
+        return _random(shape, device, generator)
+    # One number and those that follow it: they are mixed into keys (kernels/random.py), and a
+    # random number for every row takes longer than a short row.
+    return _random((), device, generator) + (
+        _steps(shape) if values_can_be_read() else torch.arange(math.prod(shape)).reshape(shape)
+    )
+
+
+@lru_cache(maxsize=256)
+def _steps(shape: tuple[int, int]) -> Tensor:
+    """0, 1, 2 ...; never written to."""
+    with torch.inference_mode(False):
+        return torch.arange(math.prod(shape)).reshape(shape)
+
+
+def _random(
+    shape: tuple[int, ...], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
     if generator is None:  # the overload that torch.compile knows has no generator
         return torch.randint(-(1 << 62), 1 << 62, shape, device=device)

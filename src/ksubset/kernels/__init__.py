@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,9 +27,11 @@ from ksubset.kernels.device import device_kernels
 __all__ = [
     "METHODS",
     "Method",
+    "Prepared",
     "covariance_product",
     "entropy",
     "infer",
+    "prepare",
     "sample",
     "third_cumulant_product",
     "tilt",
@@ -130,3 +133,26 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
     name = for_samples(seeds.shape[0], *logits.shape) if method == "auto" else method
     with torch.no_grad():
         return METHODS[name].sample(Coins.from_tilted(tilted, k), seeds), tilted
+
+
+class Prepared(NamedTuple):
+    """For a caller who comes again and again with rows of the same shape, type and device."""
+
+    sample: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
+    """(logits, k, seeds) -> samples, and what the product wants kept."""
+    covariance_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(logits, k, kept, v) -> Cov v."""
+
+
+def prepare(logits: Tensor, method: str) -> Prepared:
+    """:func:`sample` and, for its rows, :func:`covariance_product`."""
+    compiled = device_kernels(logits, method)
+    if compiled and hasattr(compiled, "sample_and_keep"):
+        return Prepared(compiled.sample_and_keep, compiled.covariance_product_after)
+    if compiled:
+        product = compiled.covariance_product
+        return Prepared(compiled.sample, lambda logits, k, tilted, v: product(tilted, k, v))
+    return Prepared(
+        partial(sample, method=method),
+        lambda logits, k, tilted, v: covariance_product(tilted, k, v, method),
+    )

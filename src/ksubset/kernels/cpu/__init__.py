@@ -19,6 +19,7 @@ from ksubset.kernels import tree
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.cpu.entries import kernels
 from ksubset.kernels.cpu.rows import GROUP
+from ksubset.kernels.cpu.short import MOST_ITEMS, room_for_coins
 from ksubset.kernels.spectral import PRECISIONS
 
 # Items for which it is worth waking another thread.
@@ -32,23 +33,21 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="ksubset")
 
 
-def _run(
-    kernel: Callable[..., int | None],
-    shape: torch.Size,
-    numbers: tuple[float, ...],
-    *tensors: Tensor,
-) -> int:
+def _run(kernel: Callable[..., int | None], rows: int, n: int, *arguments: float) -> int:
     """The kernel on all rows, in whole groups; the sum of what it returns."""
-    rows, n = shape
-    arguments = (rows, n, *numbers, *[x.data_ptr() for x in tensors])
-    groups = -(-rows // GROUP)
-    threads = min(torch.get_num_threads(), groups, rows * n // _SHARE)
+    threads = rows * n // _SHARE
+    if threads > 1:
+        threads = min(torch.get_num_threads(), -(-rows // GROUP), threads)
     if threads <= 1:
-        return kernel(0, rows, *arguments) or 0
+        return kernel(0, rows, rows, n, *arguments) or 0
+    groups = -(-rows // GROUP)
     bounds = [min(rows, groups * i // threads * GROUP) for i in range(threads + 1)]
     pool = _pool(os.getpid(), threads - 1)
-    others = [pool.submit(kernel, bounds[i], bounds[i + 1], *arguments) for i in range(1, threads)]
-    result = kernel(bounds[0], bounds[1], *arguments) or 0
+    others = [
+        pool.submit(kernel, bounds[i], bounds[i + 1], rows, n, *arguments)
+        for i in range(1, threads)
+    ]
+    result = kernel(bounds[0], bounds[1], rows, n, *arguments) or 0
     return result + sum(other.result() or 0 for other in others)
 
 
@@ -56,7 +55,8 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
     """The tilted logits."""
     logits, k = logits.contiguous(), k.contiguous()
     tilted = torch.empty_like(logits)
-    _run(_KERNELS[logits.dtype].tilt, logits.shape, (), logits, k, tilted)
+    kernel = _KERNELS[logits.dtype].tilt
+    _run(kernel, *logits.shape, logits.data_ptr(), k.data_ptr(), tilted.data_ptr())
     return tilted
 
 
@@ -67,9 +67,10 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     log_partition, log_mass, entropy = (logits.new_empty(len(logits)) for _ in range(3))
     shift = logits.new_empty(len(logits), dtype=torch.float64)
     precision = PRECISIONS[logits.dtype]
-    numbers = (precision.tail, precision.decay)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
-    _run(_KERNELS[logits.dtype].infer, logits.shape, numbers, logits, k, *results)
+    addresses = [x.data_ptr() for x in (logits, k, *results)]
+    kernel = _KERNELS[logits.dtype].infer
+    _run(kernel, *logits.shape, precision.tail, precision.decay, *addresses)
     return results
 
 
@@ -78,9 +79,26 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
     product = torch.empty_like(tilted)
     precision = PRECISIONS[tilted.dtype]
-    numbers = (precision.tail, precision.decay)
-    kernel = _KERNELS[tilted.dtype].covariance_product
-    _run(kernel, tilted.shape, numbers, tilted, k, v, product)
+    _run(
+        _KERNELS[tilted.dtype].covariance_product, *tilted.shape, precision.tail, precision.decay,
+        0, 0, tilted.data_ptr(), 0, k.data_ptr(), v.data_ptr(), product.data_ptr(),
+    )  # fmt: skip
+    return product
+
+
+def covariance_product_after(logits: Tensor, k: Tensor, kept: Tensor, v: Tensor) -> Tensor:
+    """The same, from what :func:`sample_and_keep` has kept."""
+    rows, n = logits.shape
+    if kept.dim() == 2:
+        return covariance_product(kept, k, v)
+    logits, v = logits.contiguous(), v.contiguous()
+    product = torch.empty_like(logits)
+    precision = PRECISIONS[logits.dtype]
+    _run(
+        _KERNELS[logits.dtype].covariance_product, rows, n, precision.tail, precision.decay,
+        kept.shape[0], logits.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), v.data_ptr(),
+        product.data_ptr(),
+    )  # fmt: skip
     return product
 
 
@@ -90,10 +108,31 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     tilted = torch.empty_like(logits)
     samples = seeds.shape[0]  # len() of a tensor is slow
     drawn = logits.new_empty((samples, *logits.shape))
-    kernel = _KERNELS[logits.dtype].sample
-    if _run(kernel, logits.shape, (samples,), logits, k, seeds, tilted, drawn):
+    failed = _run(
+        _KERNELS[logits.dtype].sample, *logits.shape, samples, 0, logits.data_ptr(),
+        k.data_ptr(), seeds.data_ptr(), tilted.data_ptr(), 0, drawn.data_ptr(),
+    )  # fmt: skip
+    if failed:
         # Out of tries, once in 10^30 rows: the product tree is exact as well.
         for s, row in (drawn[..., 0] == -1).nonzero().tolist():
             coins = Coins.from_tilted(tilted[row : row + 1], k[row : row + 1])
             drawn[s, row] = tree.sample(coins, ~seeds[s, row].reshape(1, 1))[0, 0]
     return drawn, tilted
+
+
+def sample_and_keep(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """Samples, and what spares :func:`covariance_product_after` the most work: of short rows the
+    coins as they lay side by side, else the tilted logits."""
+    rows, n = logits.shape
+    if not 2 <= n <= MOST_ITEMS:
+        return sample(logits, k, seeds)
+    logits, seeds = logits.contiguous(), seeds.contiguous()
+    many = room_for_coins(rows, n, logits.itemsize)
+    kept = logits.new_empty(many)
+    samples = seeds.shape[0]
+    drawn = logits.new_empty((samples, rows, n))
+    failed = _run(
+        _KERNELS[logits.dtype].sample, rows, n, samples, many, logits.data_ptr(),
+        k.data_ptr(), seeds.data_ptr(), 0, kept.data_ptr(), drawn.data_ptr(),
+    )  # fmt: skip
+    return sample(logits, k, seeds) if failed else (drawn, kept)

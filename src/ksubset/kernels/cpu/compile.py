@@ -19,6 +19,10 @@ from numba.core import event
 # For functions that are only called by kernels and become part of them: nobody calls them from
 # Python or C, and compiling what that would take is half of the work.
 part = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# For parts so small, or called so often, that it counts how arrays are handed over.
+inlined = njit(
+    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, _nrt=False
+)
 
 
 def _fingerprint() -> str:

@@ -90,12 +90,16 @@ def kernels(dtype: Any) -> Kernels:
         )
 
     @kernel
-    def covariance_product(first, last, rows, n, tail, decay, tilted, k, vectors, product):
+    def covariance_product(
+        first, last, rows, n, tail, decay, many, logits, tilted, kept, k, vectors, product
+    ):
         shape = (rows, n)
         over_rows.covariance_product(
             first,
             last,
+            _floats(logits, shape, dtype),
             _floats(tilted, shape, dtype),
+            _floats(kept, many, dtype),
             _integers(k, rows),
             _floats(vectors, shape, dtype),
             tail,
@@ -104,16 +108,17 @@ def kernels(dtype: Any) -> Kernels:
         )
 
     @kernel
-    def sample(first, last, rows, n, samples, logits, k, seeds, tilted, drawn):
+    def sample(first, last, rows, n, samples, many, logits, k, seeds, tilted, kept, drawn):
         shape = (rows, n)
         return over_rows.sample(
             first,
             last,
             _floats(logits, shape, dtype),
             _integers(k, rows),
-            _integers(seeds, (samples, rows)),
+            _integers(seeds, samples * rows),
             _floats(tilted, shape, dtype),
-            _floats(drawn, (samples, rows, n), dtype),
+            _floats(kept, many, dtype),
+            _floats(drawn, (samples * rows, n), dtype),
         )
 
     return Kernels(tilt, infer, covariance_product, sample)

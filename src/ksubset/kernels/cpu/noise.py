@@ -6,7 +6,7 @@ import numpy as np
 
 from ksubset.kernels.cpu.compile import part
 
-GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND = np.uint64(0x94D049BB133111EB)
 _PURPOSE = np.uint64(0xD1B54A32D192ED03)
@@ -22,13 +22,13 @@ def _mix(x):
 @part
 def key(seed):
     """A well mixed key from an unsigned seed."""
-    return _mix(_mix(seed + GOLDEN) + _PURPOSE)
+    return _mix(_mix(seed + _GOLDEN) + _PURPOSE)
 
 
 @part
 def random_bits(key, counter):
     """64 of them."""
-    return _mix(key + counter * GOLDEN)
+    return _mix(key + counter * _GOLDEN)
 
 
 @part

@@ -67,22 +67,22 @@ def tilt(first, last, logits, k, tilted):
         return
     work = np.empty((4, short.pairs(n) * lanes), logits.dtype)
     items, scratch, heads, tails = work[0], work[1], work[2], work[3]
-    marks, bounds = np.empty((short.MARKS, lanes), logits.dtype), (0, 0)
+    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
         bounds = short.gather_counts(k, r, have, n, bounds, marks)
         short.tilt(items, n, marks, scratch, heads, tails)
         short.scatter(items, tilted, r, have)
-        for lane in range(have):
-            if marks[short.ODD, lane] > 0:
+        for lane in range(have if short.any_odd(marks) else 0):
+            if marks[short.ODD * lanes + lane] > 0:
                 _tilt_one(logits[r + lane], n, k[r + lane], row, tilted[r + lane])
 
 
 @part
-def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
+def _covariance_one(k, v, n, tail, decay, scratch, work, product):
+    """Of the tilted logits in the row of the scratch arrays."""
     row, coins, nodes, narrow, wide, sums, lanes = scratch
-    _copy(t, row, n)
     if np.isnan(row[0]):
         product[:] = np.nan
         return
@@ -115,37 +115,48 @@ def _covariance_one(t, k, v, n, tail, decay, scratch, work, product):
 
 
 @part
-def covariance_product(first, last, tilted, k, vectors, tail, decay, product):
-    """Cov v."""
+def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, decay, product):
+    """Cov v, from coins that were kept, if there are any, or else from tilted logits."""
     n = tilted.shape[-1]
     scratch = _scratch(tilted)
+    row = scratch[0]
     one = np.empty(padded(n), tilted.dtype)
     if not _is_short(n):
         for r in range(first, last):
-            _covariance_one(tilted[r], k[r], vectors[r], n, tail, decay, scratch, one, product[r])
+            _copy(tilted[r], row, n)
+            _covariance_one(k[r], vectors[r], n, tail, decay, scratch, one, product[r])
         return
     lanes = width(tilted)
-    work = np.empty((4, short.pairs(n) * lanes), tilted.dtype)
-    t, v, heads, weight = work[0], work[1], work[2], work[3]
-    marks, bounds = np.empty((short.MARKS, lanes), tilted.dtype), (0, 0)
-    columns = n // 2 + 1
-    prefix = np.empty((short.pairs(n) + 1) * columns * 2 * lanes, tilted.dtype)
-    suffix = np.empty((columns + 1) * 2 * lanes, tilted.dtype)
+    many, columns = short.pairs(n) * lanes, n // 2 + 1
+    room = many + lanes
+    size = (short.pairs(n) + 1) * columns * 2 * lanes
+    work = np.empty(5 * many + size + (columns + 1) * 2 * lanes, tilted.dtype)
+    t, v, weight = work[:many], work[many : 2 * many], work[2 * many : 3 * many]
+    heads, tails = work[3 * many : 4 * many], work[4 * many : 5 * many]
+    prefix, suffix = work[5 * many : 5 * many + size], work[5 * many + size :]
+    marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
-        short.gather(tilted, r, have, t)
         short.gather(vectors, r, have, v)
         bounds = short.gather_counts(k, r, have, n, bounds, marks)
+        if len(kept) > 0:
+            short.recall(n, kept, r // lanes * room, heads, tails, marks)
+        else:
+            short.gather(tilted, r, have, t)
+            short.toss(t, n, marks, heads, tails)
         short.covariance_product(
-            t, n, bounds[0], bounds[1], marks, v, heads, weight, prefix, suffix
+            n, bounds[0], bounds[1], marks, v, heads, tails, weight, prefix, suffix
         )
         short.scatter(v, product, r, have)
-        for lane in range(have):
-            if marks[short.ODD, lane] > 0:
+        for lane in range(have if short.any_odd(marks) else 0):
+            if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane
-                _covariance_one(
-                    tilted[at], k[at], vectors[at], n, tail, decay, scratch, one, product[at]
-                )
+                if len(kept) > 0:
+                    _copy(logits[at], row, n)
+                    tilt_row(row, n, k[at])
+                else:
+                    _copy(tilted[at], row, n)
+                _covariance_one(k[at], vectors[at], n, tail, decay, scratch, one, product[at])
 
 
 @part
@@ -195,13 +206,14 @@ def infer(
 
 
 @part
-def sample(first, last, logits, k, seeds, tilted, drawn):
-    """Samples (samples, rows, n) for seeds (samples, rows).
+def sample(first, last, logits, k, seeds, tilted, kept, drawn):
+    """Samples (samples * rows, n) for seeds (samples * rows).
 
+    For the covariance product tilted logits are written, or coins are kept: whichever has room.
     Returns how many ran out of tries; their first item is -1.
     """
     failed = 0
-    n = logits.shape[-1]
+    rows, n = logits.shape
     row, coins, nodes, _, wide, _, _ = _scratch(logits)
     used = np.empty(padded(n), logits.dtype)
     odds = np.empty(padded(n), logits.dtype)
@@ -214,8 +226,8 @@ def sample(first, last, logits, k, seeds, tilted, drawn):
     group = lanes if _is_short(n) else 1
     many = short.pairs(n) * lanes if _is_short(n) else 0
     work = np.empty((5, many), logits.dtype)
-    items, scratch, heads, tails, z = work[0], work[1], work[2], work[3], work[4]
-    marks, bounds = np.ones((short.MARKS, lanes), logits.dtype), (0, 0)
+    items, scratch, z, heads, tails = work[0], work[1], work[2], work[3], work[4]
+    marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0)
     keys = np.empty(lanes, np.uint64)
     for r in range(first, last, group):
         have = min(group, last - r)
@@ -223,29 +235,35 @@ def sample(first, last, logits, k, seeds, tilted, drawn):
             short.gather(logits, r, have, items)
             bounds = short.gather_counts(k, r, have, n, bounds, marks)
             short.tilt(items, n, marks, scratch, heads, tails)
-            short.scatter(items, tilted, r, have)
-            for s in range(seeds.shape[0]):
+            if len(kept) > 0:
+                short.keep(n, heads, tails, marks, kept, r // lanes * (many + lanes))
+            else:
+                short.scatter(items, tilted, r, have)
+            for s in range(0, len(seeds), rows):
                 # The tilt is done with the items and with its scratch.
                 short.sample(
-                    n, bounds[0], bounds[1], marks, seeds[s], r, have, heads, tails, keys,
+                    n, bounds[0], bounds[1], marks, seeds, s + r, have, heads, tails, keys,
                     scratch, items, z,
                 )  # fmt: skip
-                short.scatter(z, drawn[s], r, have)
-        for lane in range(have):
-            if marks[short.ODD, lane] > 0:
+                short.scatter(z, drawn, s + r, have)
+        for lane in range(have if short.any_odd(marks) else 0):
+            if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane
-                _tilt_one(logits[at], n, k[at], row, tilted[at])
-                for s in range(seeds.shape[0]):
+                _copy(logits[at], row, n)
+                tilt_row(row, n, k[at])
+                if len(kept) == 0:
+                    copy(row, tilted[at], n)
+                for s in range(at, len(seeds), rows):
                     if np.isnan(row[0]):
-                        drawn[s, at] = np.nan
+                        drawn[s] = np.nan
                         continue
-                    seed = np.uint64(seeds[s, at])
+                    seed = np.uint64(seeds[s])
                     done, disturbed = sampling.draw(
                         row, used, n, k[at], key(seed), coins, nodes, wide, table, columns,
-                        odds, sums, picked, drawn[s, at],
+                        odds, sums, picked, drawn[s],
                     )  # fmt: skip
                     if not done:
-                        drawn[s, at, 0] = -1
+                        drawn[s, 0] = -1
                         failed += 1
                     if disturbed:
                         columns[:] = np.arange(n)

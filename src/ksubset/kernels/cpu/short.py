@@ -14,9 +14,10 @@ import math
 
 import numpy as np
 
-from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.noise import GOLDEN, key, random_bits
+from ksubset.kernels.cpu.compile import inlined
+from ksubset.kernels.cpu.noise import key, random_bits
 from ksubset.kernels.cpu.simd import (
+    BYTES,
     absolute,
     any_above,
     append,
@@ -25,7 +26,9 @@ from ksubset.kernels.cpu.simd import (
     choose,
     exp,
     fill,
+    finer_shares,
     flag,
+    halves,
     load,
     load_pair,
     load_seeds,
@@ -49,15 +52,51 @@ _NEAR = 0.25  # deviations from k that one more step takes to a hundredth
 _REACH = 80.0  # exp of it is far from overflow, and exp(-80) no chance at all ...
 _NONE = 2e-35  # ... nor a variance
 _DRIFT = 4.0
+_LIKELY = 2.0**31 - 2.0**22
 
 
-@part
+@inlined
 def pairs(n):
     """n rounded up to whole pairs of items."""
     return n + n % 2
 
 
-@part
+def room_for_coins(rows: int, n: int, itemsize: int) -> int:
+    """How many numbers are kept of rows: see :func:`keep`."""
+    lanes = BYTES // itemsize
+    return -(-rows // lanes) * (n + n % 2 + 1) * lanes
+
+
+@inlined
+def keep(n, heads, tails, marks, kept, at):
+    """Write the coins of a group, for :func:`recall`, from a place on: of each the rarer side,
+    negative if it is tails (no chance is 0 here, see _odds_of). And which lanes are odd."""
+    lanes = width(kept)
+    for i in range(0, n * lanes, 2 * lanes):
+        p = load_pair(heads, i)
+        store(kept, at + i, choose(p, 0.5, 0.0 - load_pair(tails, i), p))
+    store(kept, at + pairs(n) * lanes, load(marks, ODD * lanes))
+
+
+@inlined
+def recall(n, kept, at, heads, tails, marks):
+    """The opposite."""
+    lanes = width(kept)
+    for i in range(0, n * lanes, 2 * lanes):
+        rarer = load_pair(kept, at + i)
+        x = absolute(rarer)
+        store(heads, i, choose(0.0, rarer, 1.0 - x, x))
+        store(tails, i, choose(0.0, rarer, x, 1.0 - x))
+    store(marks, ODD * lanes, load(kept, at + pairs(n) * lanes))
+
+
+@inlined
+def any_odd(marks):
+    """Whether any lane is left to others."""
+    return any_above(load(marks, ODD * width(marks)), 0.0)
+
+
+@inlined
 def gather(rows, first, have, items):
     """Transpose ``have`` rows from ``first`` on into the lanes; the other lanes repeat the last."""
     lanes, n = width(items), rows.shape[-1]
@@ -72,7 +111,7 @@ def gather(rows, first, have, items):
             items[i * lanes + lane] = rows[row, i]
 
 
-@part
+@inlined
 def scatter(items, rows, first, have):
     """And back."""
     lanes, n = width(items), rows.shape[-1]
@@ -86,7 +125,7 @@ def scatter(items, rows, first, have):
             rows[first + lane, i] = items[i * lanes + lane]
 
 
-@part
+@inlined
 def gather_counts(k, first, have, n, before, marks):
     """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2.
 
@@ -104,28 +143,29 @@ def gather_counts(k, first, have, n, before, marks):
     for lane in range(lanes):
         count = k[first + min(lane, have - 1)]
         rare = min(max(min(count, n - count), 1), n // 2)
-        marks[IDLE, lane] = 1 if count < 1 or count >= n else 0
-        marks[SIGN, lane] = -1 if 2 * count > n else 1
-        marks[RARE, lane] = rare
-        marks[ODDS, lane] = math.log(rare / (n - rare))
+        marks[IDLE * lanes + lane] = 1 if count < 1 or count >= n else 0
+        marks[SIGN * lanes + lane] = -1 if 2 * count > n else 1
+        marks[RARE * lanes + lane] = rare
+        marks[ODDS * lanes + lane] = math.log(rare / (n - rare))
         least, most = min(least, rare), max(most, rare)
     return least, most
 
 
-@part
+@inlined
 def _finish_pair(theta, n, side):
     """An item to make their number even: no coin, it falls tails for sure."""
     if n % 2:
         store(theta, n * width(theta), -1000.0 * side)
 
 
-@part
+@inlined
 def _odds_of(t):
     """exp(t), but for logits so far out that they are as good as infinite."""
-    return exp(choose(t, _REACH, _REACH, choose(-_REACH, t, -_REACH, t)))
+    t = choose(-_REACH, t, -_REACH, t)
+    return exp(choose(_REACH, t, t, _REACH))
 
 
-@part
+@inlined
 def tilt(theta, n, marks, scratch, heads, tails):
     """Tilt all lanes in place. What is left of a lane marked as odd is of no use.
 
@@ -134,7 +174,7 @@ def tilt(theta, n, marks, scratch, heads, tails):
     """
     lanes = width(theta)
     zero, one = fill(theta, 0.0), fill(theta, 1.0)
-    k, side = load(marks[RARE], 0), load(marks[SIGN], 0)
+    k, side = load(marks, RARE * lanes), load(marks, SIGN * lanes)
     _finish_pair(theta, n, side)
     mean, square = zero, zero
     for i in range(0, n * lanes, lanes):
@@ -142,12 +182,12 @@ def tilt(theta, n, marks, scratch, heads, tails):
         mean = mean + t
         square = square + t * t
     # Infinite logits or NaN, and squares that overflow.
-    strange = choose(np.inf, square, load(marks[IDLE], 0), one)
+    strange = choose(np.inf, square, load(marks, IDLE * lanes), one)
     mean = mean * (1.0 / n)
     spread = square * (1.0 / n) - mean * mean
     # If the logits were normal, sigmoids of them would average to the sigmoid of a stretched mean.
     stretch = root(1.0 + choose(spread, 0.0, spread, 0.0) * 0.3926990817)
-    c = choose(strange, 0.5, zero, load(marks[ODDS], 0) * stretch - mean)
+    c = choose(strange, 0.5, zero, load(marks, ODDS * lanes) * stretch - mean)
     # Odds once; those of another c are multiples of them.
     base, drift, pending, rebase = c, zero, one, one
     scale, sides = pair(one, one), pair(side, side)
@@ -190,10 +230,29 @@ def tilt(theta, n, marks, scratch, heads, tails):
     for i in range(0, n * lanes, lanes):
         store(theta, i, load(theta, i) + side * c)
     # Far from zero, c has no room for the digits that matter.
-    store(marks[ODD], 0, strange + pending + choose(absolute(c), 1000.0, one, zero))
+    store(marks, ODD * lanes, strange + pending + choose(absolute(c), 1000.0, one, zero))
 
 
-@part
+@inlined
+def toss(t, n, marks, heads, tails):
+    """Probabilities of the coins of tilted logits, for :func:`covariance_product`."""
+    lanes = width(t)
+    side = load(marks, SIGN * lanes)
+    sides = pair(side, side)
+    size = fill(sides, 0.0)
+    _finish_pair(t, n, side)
+    for i in range(0, n * lanes, 2 * lanes):
+        at = sides * load_pair(t, i)
+        size = size + absolute(at)
+        value = _odds_of(at)
+        q = 1.0 / (1.0 + value)
+        store(heads, i, value * q)
+        store(tails, i, q)
+    strange = choose(np.inf, sum_of_pair(size), 0.0, fill(t, 1.0))
+    store(marks, ODD * lanes, strange + load(marks, IDLE * lanes))
+
+
+@inlined
 def _coin(heads, weight, v, mean, at):
     """p and p q v, v less its mean, which takes the place of p q."""
     both = load(weight, at)
@@ -202,46 +261,37 @@ def _coin(heads, weight, v, mean, at):
     return load(heads, at), s
 
 
-@part
+@inlined
 def _toss(same, same_dev, other, other_dev, p, s):
     """A state after one more coin, from those without and with its heads."""
     rise = other - same
     return same + p * rise, same_dev + p * (other_dev - same_dev) + s * rise
 
 
-@part
-def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffix):
-    """v = Cov v, but for the lanes it marks as odd.
+@inlined
+def covariance_product(n, least, most, marks, v, heads, tails, weight, prefix, suffix):
+    """v = Cov v, of no use where a lane is marked as odd.
 
     With V = sum_j v_j (z_j - p_j), tables of P(S_i = j) and E[V_i; S_i = j] over the first i items,
     and of the same over the others: each item's covariance with V is a sum over the counts before
     it. Two items at a time, and only states from which k can be reached. Probabilities are at most
     1 and that of k is not small, so that all may have the same absolute error; but what an item
     gets has the probability of its rarer side as a factor, and all digits: where heads are likely,
-    Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are. t becomes tails.
+    Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are.
     prefix: (pairs(n) + 1, most + 1, 2, lanes), suffix: (most + 2, 2, lanes).
     """
-    lanes = width(t)
-    zero, one = fill(t, 0.0), fill(t, 1.0)
-    k, side = load(marks[RARE], 0), load(marks[SIGN], 0)
-    sides = pair(side, side)
-    size, spreads, sums = fill(sides, 0.0), fill(sides, 0.0), fill(sides, 0.0)
-    _finish_pair(t, n, side)
+    lanes = width(v)
+    zero, one = fill(v, 0.0), fill(v, 1.0)
+    k = load(marks, RARE * lanes)
+    if n % 2:
+        store(v, n * lanes, zero)
+    spreads, sums = pair(zero, zero), pair(zero, zero)
     for i in range(0, n * lanes, 2 * lanes):
-        at = sides * load_pair(t, i)
-        size = size + absolute(at)
-        value = _odds_of(at)
-        q = 1.0 / (1.0 + value)
-        p = value * q
-        both = p * q
-        store(heads, i, p)
-        store(t, i, q)
+        both = load_pair(heads, i) * load_pair(tails, i)
         store(weight, i, both)
         spreads = spreads + both
         sums = sums + choose(both, _NONE, both * load_pair(v, i), 0.0)
     variance = sum_of_pair(spreads)
-    strange = choose(np.inf, sum_of_pair(size), zero, one)
-    store(marks[ODD], 0, strange + load(marks[IDLE], 0))
     mean = sum_of_pair(sums) / choose(variance, 1e-30, variance, 1e-30)
 
     columns, cell, items = most + 1, 2 * lanes, pairs(n)
@@ -338,20 +388,20 @@ def covariance_product(t, n, least, most, marks, v, heads, weight, prefix, suffi
             x, dev = _toss(between, between_dev, zero, zero, p, s)
             store(suffix, to, x)
             store(suffix, to + lanes, dev)
-        rarer = choose(p, 0.5, 0.0 - load(t, here), p)
+        rarer = choose(p, 0.5, 0.0 - load(tails, here), p)
         product = rarer * ((before_it + behind_it) - mean * chance) + s * chance
         store(v, here, product * inverse)
-        rarer = choose(q, 0.5, 0.0 - load(t, here + lanes), q)
+        rarer = choose(q, 0.5, 0.0 - load(tails, here + lanes), q)
         product = rarer * ((before_second + behind_second) - mean * second_chance)
         store(v, here + lanes, (product + r * second_chance) * inverse)
 
 
-@part
+@inlined
 def sample(n, least, most, marks, seeds, first, have, heads, tails, keys, row, decided, z):
     """Fill z by the backward DP; lanes whose tilt failed are drawn too, to no use.
 
     Whether to take an item is decided for all counts that may be left by then, while the table
-    grows, each with the item's number as in sampling._by_dp; afterwards the decisions are followed
+    grows, each with a number of the item's own; afterwards the decisions are followed
     from the last item on. An item is taken if u (without + with) < with: compared as
     u without < (1 - u) with, which has all digits for rare items and for nearly certain ones.
     """
@@ -363,9 +413,13 @@ def sample(n, least, most, marks, seeds, first, have, heads, tails, keys, row, d
         for lane in range(lanes):
             keys[lane] = seeds[first + min(lane, have - 1)]
         mixed = key(load_seeds(keys, 0, heads))
-    mixed = pair(mixed, mixed + GOLDEN)  # counters of an item and the next
     for i in range(0, n, 2):
-        u, rest = shares(heads, random_bits(mixed, np.uint64(i)))
+        whole = halves(heads, random_bits(mixed, np.uint64(i)))
+        u, rest = shares(heads, whole)
+        # A float32 that is not small has no room for more than the 31 bits.
+        if heads.itemsize > 4 or any_above(choose(u, rest, u, rest), _LIKELY):
+            more = halves(heads, random_bits(mixed, np.uint64(i + 1)))
+            u, rest = finer_shares(heads, whole, more)
         store(decided, i * lanes, load_pair(tails, i * lanes) * u)
         store(z, i * lanes, load_pair(heads, i * lanes) * rest)
     store(row, 0, one)
@@ -386,9 +440,9 @@ def sample(n, least, most, marks, seeds, first, have, heads, tails, keys, row, d
             here = below
         store(row, (lowest - 1) * lanes, here * q)
         store(decided, i * lanes, as_numbers(heads, flags << (lowest - 1)))
-    yes = choose(load(marks[SIGN], 0), 0.0, one, zero)
+    yes = choose(load(marks, SIGN * lanes), 0.0, one, zero)
     no = 1.0 - yes
-    left = flag(load(marks[RARE], 0) - 1.0)
+    left = flag(load(marks, RARE * lanes) - 1.0)
     for i in range((n - 1) * lanes, -1, -lanes):
         take = as_words(load(decided, i)) & left
         store(z, i, where(take, yes, no))

@@ -41,14 +41,17 @@ class Lanes(types.Type):
         super().__init__(name=f"{dtype}x{count}")
 
 
-F32 = Lanes(types.float32, 8)
-F64 = Lanes(types.float64, 4)
+BYTES = 32  # of a vector
+F32 = Lanes(types.float32, BYTES // 4)
+F64 = Lanes(types.float64, BYTES // 8)
 _PAIRS = {kind: Lanes(kind.dtype, 2 * kind.count) for kind in (F32, F64)}
 _HALVES = {pair: kind for kind, pair in _PAIRS.items()}
 _FLOATS = (*_PAIRS, *_HALVES)
 _WORDS = {F32: Lanes(types.uint32, 8), F64: Lanes(types.uint64, 4)}
 _SEEDS = {kind: Lanes(types.uint64, kind.count) for kind in _FLOATS}
-_INTEGERS = tuple(dict.fromkeys((*_WORDS.values(), *_SEEDS.values())))
+_HALF_SEEDS = {kind: Lanes(types.uint32, 2 * kind.count) for kind in _PAIRS}
+_MOST_HALF = (1 << 31) - 1
+_INTEGERS = tuple(dict.fromkeys((*_WORDS.values(), *_SEEDS.values(), *_HALF_SEEDS.values())))
 
 
 @register_model(Lanes)
@@ -279,18 +282,17 @@ root = _elementwise("sqrt")
 
 
 @intrinsic
-def two_to_the(typing: Any, x: Any) -> Any:
-    """2^x for whole numbers x in the range of exponents."""
+def _times_two_to_the(typing: Any, x: Any, count: Any) -> Any:
+    """2^n x, for whole numbers n in the lowest bits of a number: added to the exponent of x."""
     bits, mantissa = (32, 23) if x.dtype == types.float32 else (64, 52)
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
         whole = ir.VectorType(ir.IntType(bits), x.count)
-        constant = lambda value: ir.Constant(whole, [value] * x.count)  # noqa: E731
-        exponent = builder.fptosi(args[0], whole)
-        exponent = builder.add(exponent, constant((1 << (bits - mantissa - 2)) - 1))
-        return builder.bitcast(builder.shl(exponent, constant(mantissa)), args[0].type)
+        value, exponent = (builder.bitcast(argument, whole) for argument in args)
+        exponent = builder.shl(exponent, _constant(bits, x.count, mantissa))
+        return builder.bitcast(builder.add(value, exponent), args[0].type)
 
-    return x(x), lower
+    return x(x, count), lower
 
 
 def _constant(bits: int, count: int, value: int) -> Any:
@@ -311,38 +313,53 @@ def load_seeds(typing: Any, array: Any, index: Any, like: Any) -> Any:
 
 
 @intrinsic
-def shares(typing: Any, like: Any, bits: Any) -> Any:
-    """From 64 random bits a number u in (0, 2^31), and 2^31 - u.
-
-    As integer and fraction of 31 bits each, which the machine can convert. However small one of the
-    two is, it has all the digits of its type (as far as 62 bits go).
-    """
-    kind = _lanes_of(like)
-    kind = kind if bits == _SEEDS[kind] else _PAIRS[kind]
+def halves(typing: Any, like: Any, bits: Any) -> Any:
+    """64 random bits of every lane as a pair of numbers of 31."""
+    kind = _HALF_SEEDS[_lanes_of(like)]
 
     def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        count, vector = kind.count, context.get_value_type(kind)
-        half = ir.VectorType(ir.IntType(32), count)
-        parts = []
-        for shift in (33, 2):
-            part = builder.trunc(builder.lshr(args[1], _constant(64, count, shift)), half)
-            parts.append(builder.and_(part, _constant(32, count, 0x7FFFFFFF)))
-        others = [builder.xor(part, _constant(32, count, 0x7FFFFFFF)) for part in parts]
+        one = ir.VectorType(ir.IntType(32), bits.count)
+        high = builder.trunc(builder.lshr(args[1], _constant(64, bits.count, 33)), one)
+        low = builder.and_(builder.trunc(args[1], one), _constant(32, bits.count, _MOST_HALF))
+        return builder.shuffle_vector(high, low, _lane_numbers(range(kind.count)))
+
+    return kind(like, bits), lower
+
+
+@intrinsic
+def shares(typing: Any, like: Any, whole: Any) -> Any:
+    """A number u in (0, 2^31), of which there are the digits before the point, and 2^31 - u."""
+    kind = _PAIRS[_lanes_of(like)]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        other = builder.xor(args[1], _constant(32, kind.count, _MOST_HALF))
+        middle = ir.Constant(vector, [0.5] * kind.count)  # never 0
+        results = [builder.fadd(builder.sitofp(x, vector), middle) for x in (args[1], other)]
+        return context.make_tuple(builder, sig.return_type, results)
+
+    return types.UniTuple(kind, 2)(like, whole), lower
+
+
+@intrinsic
+def finer_shares(typing: Any, like: Any, whole: Any, fraction: Any) -> Any:
+    """The same with the digits behind the point: however small one of the two is, it has all the
+    digits of its type (as far as 62 bits go)."""
+    kind = _PAIRS[_lanes_of(like)]
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        most = _constant(32, kind.count, _MOST_HALF)
         results = []
-        for whole, rest in (parts, others):
+        for parts in (args[1:], [builder.xor(part, most) for part in args[1:]]):
+            high, low = (builder.sitofp(part, vector) for part in parts)
             # Half a unit of the last bit: never 0.
-            high = builder.fadd(
-                builder.sitofp(whole, vector), ir.Constant(vector, [2.0**-32] * count)
-            )
-            low = builder.fmul(
-                builder.sitofp(rest, vector),
-                ir.Constant(vector, [2.0**-31] * count),
-                flags=_CONTRACT,
-            )
+            high = builder.fadd(high, ir.Constant(vector, [2.0**-32] * kind.count))
+            low = builder.fmul(low, ir.Constant(vector, [2.0**-31] * kind.count), flags=_CONTRACT)
             results.append(builder.fadd(high, low, flags=_CONTRACT))
         return context.make_tuple(builder, sig.return_type, results)
 
-    return types.UniTuple(kind, 2)(like, bits), lower
+    return types.UniTuple(kind, 2)(like, whole, fraction), lower
 
 
 @intrinsic
@@ -538,16 +555,18 @@ def exp(x: Any) -> Any:
 
 @overload(exp)
 def _exp(x):
-    # log 2 in two parts, the first with so few digits that its multiples are exact.
-    high, low = (
-        (0.693359375, -2.12194440e-4)
+    # log 2 in two parts, the first with so few digits that its multiples are exact; and a number
+    # so large that to add it rounds to a whole number, kept in the lowest bits.
+    high, low, large = (
+        (0.693359375, -2.12194440e-4, 1.5 * 2.0**23)
         if x.dtype == types.float32
-        else (6.93145751953125e-1, 1.42860682030941723212e-6)
+        else (6.93145751953125e-1, 1.42860682030941723212e-6, 1.5 * 2.0**52)
     )
 
     def exp(x):
-        power = nearest(x * 1.4426950408889634)
-        return _exp_series((x - power * high) - power * low) * two_to_the(power)
+        count = x * 1.4426950408889634 + large
+        power = count - large
+        return _times_two_to_the(_exp_series((x - power * high) - power * low), count)
 
     return exp
 
