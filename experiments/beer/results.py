@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import ttest_ind_from_stats
 
+from experiments.beer.methods import LESS_NOISE
 from experiments.report import Claim, Table
 
 _CERTAIN = 0.05
@@ -135,11 +136,12 @@ def claims(found: Sequence[Entry]) -> list[Claim]:
     result = []
     for aspect, k in dict.fromkeys((entry.aspect, entry.k) for entry in found):
         present = in_cell(found, aspect, k)
-        ours = [e for e in present if e.method == "simple" and len(e.members) > 1]
-        rivals = [e for e in present if not e.method.startswith("simple") and len(e.members) > 1]
-        if ours and rivals:
+        several = [e for e in present if len(e.members) > 1]
+        rivals = [e for e in several if not e.method.startswith("simple")]
+        names = ("simple", *(method.name for method in LESS_NOISE))
+        for ours in (e for e in several if e.method in names and rivals):
             cell = f"{aspect}, k = {k}"
-            result += [_lowest(cell, ours[0], rivals), _not_exceeded(cell, ours[0], rivals)]
+            result += [_lowest(cell, ours, rivals), _not_exceeded(cell, ours, rivals)]
     return result
 
 
@@ -161,8 +163,8 @@ def _lowest(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
     a = ours.values("test")
     rival = _best(rivals, lambda e: float(e.values("test").mean()))
     b = rival.values("test")
-    text = f"SIMPLE {spread(a)}, {rival.label} {spread(b)}; Welch's p = {_p(a, b):.2g}"
-    return Claim(f"{cell}: SIMPLE has the lowest test MSE.", text, bool(a.mean() < b.mean()))
+    text = f"{ours.label} {spread(a)}, {rival.label} {spread(b)}; Welch's p = {_p(a, b):.2g}"
+    return Claim(f"{cell}: {ours.label} has the lowest test MSE.", text, bool(a.mean() < b.mean()))
 
 
 def _not_exceeded(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
@@ -170,6 +172,7 @@ def _not_exceeded(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
     rival = _best(rivals, lambda e: -float(e.values("precision").mean()))
     b = rival.values("precision")
     p = _p(a, b)
-    text = f"SIMPLE {spread(a)}, {rival.label} {spread(b)}; Welch's p = {p:.2g}"
+    text = f"{ours.label} {spread(a)}, {rival.label} {spread(b)}; Welch's p = {p:.2g}"
     held = bool(a.mean() >= b.mean() or p > _CERTAIN)
-    return Claim(f"{cell}: no rival's precision is significantly higher than SIMPLE's.", text, held)
+    claim = f"{cell}: no rival's precision is significantly higher than that of {ours.label}."
+    return Claim(claim, text, held)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import ksubset
 from ksubset import oracle
-from ksubset.estimators import ESTIMATORS, create
+from ksubset.estimators import ESTIMATORS, Simple, create
 from ksubset.estimators.noise import gumbel, sum_of_gamma
 
 Loss = Callable[[Tensor], Tensor]
@@ -315,3 +315,24 @@ def test_names() -> None:
         assert type(create(name)) is kind
     with pytest.raises(ValueError, match=r"estimator must be one of 'exact'.*got 'simpel'"):
         create("simpel")
+
+
+def test_means_of_exact_samples_have_less_noise_and_the_same_gradient() -> None:
+    """A sixteenth of the variance, and Cov g for every draw."""
+    logits = torch.randn(6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    logits.requires_grad_()
+    generator = torch.Generator().manual_seed(1)
+    one, many = (
+        Simple(average).sample(logits, 3, (4000,), generator=generator) for average in (1, 16)
+    )
+    assert ((one == 0) | (one == 1)).all()
+    torch.testing.assert_close(many.sum(-1), torch.full_like(many[:, 0], 3))
+    ratio = one.var(0) / many.var(0)
+    assert ((ratio - 16).abs() < 16 * 6 * (4 / 4000) ** 0.5).all()
+    g = torch.randn(6, generator=generator, dtype=torch.float64)
+    expected = ksubset.covariance_product(logits.detach(), 3, g)
+    (found,) = torch.autograd.grad(Simple(average=5).sample(logits, 3), logits, g)
+    torch.testing.assert_close(found, expected)
+    for wrong in (0, 2.0, True):
+        with pytest.raises(ValueError, match="average must be an int of at least 1"):
+            Simple(average=wrong)  # type: ignore[arg-type]

@@ -305,6 +305,10 @@ def test_settings_that_differ_within_a_stack():
 def test_methods_by_name():
     assert named("all") == list(METHODS)
     assert [method.name for method in named("l2x,simple")] == ["simple", "l2x"]
+    (less_noise,) = named("simple-16")
+    assert less_noise.at("aroma", 5).rate == METHODS[0].at("aroma", 5).rate != less_noise.rate
+    made = estimator(less_noise.estimator, dict(less_noise.options), [{}], rows=2)
+    assert (16 * made.sample(torch.zeros(2, 6), 2) % 1 == 0).all()
     with pytest.raises(ValueError, match=r"methods must be among all, simple, .*, got 'magic'"):
         named("magic")
     assert len(METHODS[3].variants()) == 20

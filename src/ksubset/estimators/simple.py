@@ -22,7 +22,15 @@ class Simple(Pathwise):
     :math:`\mathrm{Cov}(z)\, \mathrm{E} \nabla f(z)`: exact for a loss linear in z, biased
     otherwise.
 
-    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+    A network behind the samples learns from what it sees, and sees noise: the mean of several
+    exact samples has less of it, at the same gradient for the same g. One is the paper's; many
+    approach :class:`AtMarginals`.
+
+    Logits (..., n) become samples (*sample_shape, ..., n): k-hot, or means of k-hot vectors, which
+    sum to k.
+
+    Args:
+        average: how many exact samples each one is the mean of.
 
     Examples:
         >>> from ksubset.estimators import Simple
@@ -31,7 +39,15 @@ class Simple(Pathwise):
         >>> z.backward(torch.tensor([1.0, 0.0, 0.0, 0.0]))
         >>> logits.grad
         tensor([ 0.2500, -0.0833, -0.0833, -0.0833])
+        >>> Simple(average=16).sample(logits, 2).sum()
+        tensor(2., grad_fn=<SumBackward0>)
     """
+
+    def __init__(self, average: int = 1) -> None:
+        super().__init__()
+        if isinstance(average, bool) or not isinstance(average, int) or average < 1:
+            raise ValueError(f"average must be an int of at least 1, got {average!r}")
+        self.average = average
 
     def sample(
         self,
@@ -42,7 +58,10 @@ class Simple(Pathwise):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
+        if self.average == 1:
+            return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
+        shape = (self.average, *sample_shape)
+        return functional.simple(logits, k, shape, mask=mask, generator=generator).mean(0)
 
 
 class SimpleForward(RowWise):
