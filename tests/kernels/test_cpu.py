@@ -28,7 +28,7 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     v = torch.randn(logits.shape, generator=generator)
     drawn, tilted = cpu.sample(logits, k, seeds)
     product = cpu.covariance_product(tilted, k, v)
-    again, kept = cpu.sample_and_keep(logits, k, seeds)
+    again, kept = cpu.sample_and_keep(logits, k, torch.tensor(7), (3, *logits.shape))
     after = cpu.covariance_product_after(logits, k, kept, v)
     return [drawn, tilted, cpu.tilt(logits, k), product, again, after, *cpu.infer(logits, k)]
 
@@ -162,9 +162,9 @@ def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: t
     k[-1] = 1
     logits[-1], logits[-2], logits[-3, 0], logits[0, 0] = -INF, 1e6, torch.nan, -INF
     logits[-1, 1] = INF
-    seeds = torch.randint(1 << 60, (3, len(k)), generator=generator)
-    drawn, tilted = cpu.sample(logits, k, seeds)
-    again, kept = cpu.sample_and_keep(logits, k, seeds)
+    seed = torch.tensor((1 << 62) + n)
+    drawn, tilted = cpu.sample(logits, k, random.following(seed, (3, len(k))))
+    again, kept = cpu.sample_and_keep(logits, k, seed, drawn.shape)
     assert kept.dim() == 1
     torch.testing.assert_close(again, drawn, rtol=0, atol=0, equal_nan=True)
     product = cpu.covariance_product(tilted, k, v)

@@ -22,7 +22,7 @@ class Plan(NamedTuple):
     """What a call with such arguments needs."""
 
     k: Tensor  # (rows,)
-    seeds: tuple[int, int]  # the shape of the seeds: (samples, rows)
+    seeds: tuple[int, int]  # (samples, rows)
     shape: tuple[int, ...]  # of the samples
     rows: tuple[int, ...]  # the shape of the logits as rows
     method: str
@@ -67,17 +67,16 @@ def keep(key: tuple[Any, ...], rows: Tensor, k: Tensor, seeds: tuple[int, int]) 
 
 
 class _Simple(_primitives.SingleLevelFunction):
-    """(logits (..., n), seeds (samples, rows), plan) -> samples shaped as planned."""
+    """(logits (..., n), seeds (samples, rows) or one, plan) -> samples shaped as planned."""
 
     @staticmethod
     def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
         rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
-        drawn, kept = plan.kernels.sample(rows, plan.k, seeds)
+        drawn, kept = plan.kernels.sample(rows, plan.k, seeds, plan.shape)
         ctx.save_for_backward(logits, kept)
         ctx.plan = plan
         ctx.set_materialize_grads(False)
-        # In place: a view that leaves a function costs autograd as much as a small kernel.
-        return drawn.resize_(plan.shape)
+        return drawn
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:

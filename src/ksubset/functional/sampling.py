@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,9 +16,9 @@ from ksubset._arguments import (
     check_method,
     problem,
     reads_values,
-    values_can_be_read,
 )
 from ksubset.functional import _eager, _primitives
+from ksubset.kernels.random import following
 
 __all__ = ["sample", "sample_indices", "simple"]
 
@@ -72,6 +71,8 @@ def simple(
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
             return _shaped(given, rows, sample_shape)
+    if plan.kernels.one_seed:
+        return _eager.simple(logits, plan, _random((), logits.device, generator))
     return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator))
 
 
@@ -173,20 +174,11 @@ def _seeds_shape(given: Problem, sample_shape: Sequence[int]) -> tuple[int, int]
 def _seeds(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
-    if device.type != "cpu":
-        return _random(shape, device, generator)
-    # One number and those that follow it: they are mixed into keys (kernels/random.py), and a
-    # random number for every row takes longer than a short row.
-    return _random((), device, generator) + (
-        _steps(shape) if values_can_be_read() else torch.arange(math.prod(shape)).reshape(shape)
-    )
-
-
-@lru_cache(maxsize=256)
-def _steps(shape: tuple[int, int]) -> Tensor:
-    """0, 1, 2 ...; never written to."""
-    with torch.inference_mode(False):
-        return torch.arange(math.prod(shape)).reshape(shape)
+    """One for every drawn row. On a CPU, where a random number takes as long as a short row, a
+    random one and those that follow it."""
+    if device.type == "cpu":
+        return following(_random((), device, generator), shape)
+    return _random(shape, device, generator)
 
 
 def _random(

@@ -138,21 +138,29 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
 class Prepared(NamedTuple):
     """For a caller who comes again and again with rows of the same shape, type and device."""
 
-    sample: Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor]]
-    """(logits, k, seeds) -> samples, and what the product wants kept."""
+    sample: Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], tuple[Tensor, Tensor]]
+    """(logits, k, seeds, shape) -> samples so shaped, and what the product wants kept."""
     covariance_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
     """(logits, k, kept, v) -> Cov v."""
+    one_seed: bool
+    """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
 
 def prepare(logits: Tensor, method: str) -> Prepared:
     """:func:`sample` and, for its rows, :func:`covariance_product`."""
     compiled = device_kernels(logits, method)
-    if compiled and hasattr(compiled, "sample_and_keep"):
-        return Prepared(compiled.sample_and_keep, compiled.covariance_product_after)
-    if compiled:
-        product = compiled.covariance_product
-        return Prepared(compiled.sample, lambda logits, k, tilted, v: product(tilted, k, v))
-    return Prepared(
-        partial(sample, method=method),
-        lambda logits, k, tilted, v: covariance_product(tilted, k, v, method),
+    if hasattr(compiled, "sample_and_keep"):
+        return Prepared(compiled.sample_and_keep, compiled.covariance_product_after, True)
+    draw = compiled.sample if compiled else partial(sample, method=method)
+    product = (
+        compiled.covariance_product if compiled else partial(covariance_product, method=method)
     )
+
+    def sample_in_shape(
+        logits: Tensor, k: Tensor, seeds: Tensor, shape: tuple[int, ...]
+    ) -> tuple[Tensor, Tensor]:
+        drawn, tilted = draw(logits, k, seeds)
+        # In place: a view that leaves an autograd function costs as much as a small kernel.
+        return drawn.resize_(shape), tilted
+
+    return Prepared(sample_in_shape, lambda logits, k, kept, v: product(kept, k, v), False)

@@ -46,3 +46,9 @@ def uniform(keys: Tensor, start: int, width: int, dtype: torch.dtype) -> Tensor:
     # mantissa, an item of probability 1e-20 would be chosen once in 2^24 tosses. Rounding may
     # reach 1, which even a certain item (p = 1) must exceed.
     return (_shifted(bits, 1).to(dtype) * 2.0**-63).clamp_max(1 - torch.finfo(dtype).eps / 2)
+
+
+def following(seed: Tensor, shape: tuple[int, int]) -> Tensor:
+    """(samples, rows) seeds: one, a scalar, and those that follow it. They are mixed into keys, so
+    that neighbours are as unrelated as any two."""
+    return seed + torch.arange(shape[0] * shape[1], device=seed.device).reshape(shape)

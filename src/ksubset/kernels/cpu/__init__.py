@@ -19,7 +19,8 @@ from ksubset.kernels import tree
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.cpu.entries import kernels
 from ksubset.kernels.cpu.rows import GROUP
-from ksubset.kernels.cpu.short import MOST_ITEMS, room_for_coins
+from ksubset.kernels.cpu.short import room_for_coins
+from ksubset.kernels.random import following
 from ksubset.kernels.spectral import PRECISIONS
 
 # Items for which it is worth waking another thread.
@@ -105,11 +106,12 @@ def covariance_product_after(logits: Tensor, k: Tensor, kept: Tensor, v: Tensor)
 def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
     logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
+    rows, n = logits.shape
     tilted = torch.empty_like(logits)
     samples = seeds.shape[0]  # len() of a tensor is slow
-    drawn = logits.new_empty((samples, *logits.shape))
+    drawn = logits.new_empty((samples, rows, n))
     failed = _run(
-        _KERNELS[logits.dtype].sample, *logits.shape, samples, 0, logits.data_ptr(),
+        _KERNELS[logits.dtype].sample, rows, n, samples, 0, samples * rows, logits.data_ptr(),
         k.data_ptr(), seeds.data_ptr(), tilted.data_ptr(), 0, drawn.data_ptr(),
     )  # fmt: skip
     if failed:
@@ -120,19 +122,24 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     return drawn, tilted
 
 
-def sample_and_keep(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
-    """Samples, and what spares :func:`covariance_product_after` the most work: of short rows the
-    coins as they lay side by side, else the tilted logits."""
+def sample_and_keep(
+    logits: Tensor, k: Tensor, seed: Tensor, shape: tuple[int, ...]
+) -> tuple[Tensor, Tensor]:
+    """Samples in this shape for a seed and those that follow it, and what spares
+    :func:`covariance_product_after` the most work: of short rows the coins as they lay side by
+    side, else the tilted logits."""
+    logits = logits.contiguous()
     rows, n = logits.shape
-    if not 2 <= n <= MOST_ITEMS:
-        return sample(logits, k, seeds)
-    logits, seeds = logits.contiguous(), seeds.contiguous()
+    drawn = logits.new_empty(shape)
+    samples = drawn.numel() // max(rows * n, 1)
     many = room_for_coins(rows, n, logits.itemsize)
-    kept = logits.new_empty(many)
-    samples = seeds.shape[0]
-    drawn = logits.new_empty((samples, rows, n))
+    kept = logits.new_empty(many) if many else torch.empty_like(logits)
+    addresses = (0, kept.data_ptr()) if many else (kept.data_ptr(), 0)
     failed = _run(
-        _KERNELS[logits.dtype].sample, rows, n, samples, many, logits.data_ptr(),
-        k.data_ptr(), seeds.data_ptr(), 0, kept.data_ptr(), drawn.data_ptr(),
+        _KERNELS[logits.dtype].sample, rows, n, samples, many, 1, logits.data_ptr(),
+        k.data_ptr(), seed.data_ptr(), *addresses, drawn.data_ptr(),
     )  # fmt: skip
-    return sample(logits, k, seeds) if failed else (drawn, kept)
+    if failed:
+        drawn, kept = sample(logits, k, following(seed, (samples, rows)))
+        drawn = drawn.reshape(shape)
+    return drawn, kept

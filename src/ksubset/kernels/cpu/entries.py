@@ -108,14 +108,14 @@ def kernels(dtype: Any) -> Kernels:
         )
 
     @kernel
-    def sample(first, last, rows, n, samples, many, logits, k, seeds, tilted, kept, drawn):
+    def sample(first, last, rows, n, samples, many, several, logits, k, seeds, tilted, kept, drawn):
         shape = (rows, n)
         return over_rows.sample(
             first,
             last,
             _floats(logits, shape, dtype),
             _integers(k, rows),
-            _integers(seeds, samples * rows),
+            _integers(seeds, several),
             _floats(tilted, shape, dtype),
             _floats(kept, many, dtype),
             _floats(drawn, (samples * rows, n), dtype),

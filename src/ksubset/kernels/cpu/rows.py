@@ -207,7 +207,7 @@ def infer(
 
 @part
 def sample(first, last, logits, k, seeds, tilted, kept, drawn):
-    """Samples (samples * rows, n) for seeds (samples * rows).
+    """Samples (samples * rows, n) for seeds (samples * rows), or for one and those that follow it.
 
     For the covariance product tilted logits are written, or coins are kept: whichever has room.
     Returns how many ran out of tries; their first item is -1.
@@ -228,7 +228,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
     work = np.empty((5, many), logits.dtype)
     items, scratch, z, heads, tails = work[0], work[1], work[2], work[3], work[4]
     marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0)
-    keys = np.empty(lanes, np.uint64)
+    steps, keys = np.arange(lanes).astype(np.uint64), np.empty(lanes, np.uint64)
     for r in range(first, last, group):
         have = min(group, last - r)
         if many > 0:
@@ -239,10 +239,10 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                 short.keep(n, heads, tails, marks, kept, r // lanes * (many + lanes))
             else:
                 short.scatter(items, tilted, r, have)
-            for s in range(0, len(seeds), rows):
+            for s in range(0, len(drawn), rows):
                 # The tilt is done with the items and with its scratch.
                 short.sample(
-                    n, bounds[0], bounds[1], marks, seeds, s + r, have, heads, tails, keys,
+                    n, bounds[0], bounds[1], marks, seeds, s + r, have, heads, tails, steps, keys,
                     scratch, items, z,
                 )  # fmt: skip
                 short.scatter(z, drawn, s + r, have)
@@ -253,11 +253,11 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                 tilt_row(row, n, k[at])
                 if len(kept) == 0:
                     copy(row, tilted[at], n)
-                for s in range(at, len(seeds), rows):
+                for s in range(at, len(drawn), rows):
                     if np.isnan(row[0]):
                         drawn[s] = np.nan
                         continue
-                    seed = np.uint64(seeds[s])
+                    seed = np.uint64(seeds[0] + s if len(seeds) == 1 else seeds[s])
                     done, disturbed = sampling.draw(
                         row, used, n, k[at], key(seed), coins, nodes, wide, table, columns,
                         odds, sums, picked, drawn[s],

@@ -62,7 +62,9 @@ def pairs(n):
 
 
 def room_for_coins(rows: int, n: int, itemsize: int) -> int:
-    """How many numbers are kept of rows: see :func:`keep`."""
+    """How many numbers are kept of rows: see :func:`keep`. 0 where they are not short."""
+    if not 2 <= n <= MOST_ITEMS:
+        return 0
     lanes = BYTES // itemsize
     return -(-rows // lanes) * (n + n % 2 + 1) * lanes
 
@@ -397,17 +399,20 @@ def covariance_product(n, least, most, marks, v, heads, tails, weight, prefix, s
 
 
 @inlined
-def sample(n, least, most, marks, seeds, first, have, heads, tails, keys, row, decided, z):
+def sample(n, least, most, marks, seeds, first, have, heads, tails, steps, keys, row, decided, z):
     """Fill z by the backward DP; lanes whose tilt failed are drawn too, to no use.
 
     Whether to take an item is decided for all counts that may be left by then, while the table
     grows, each with a number of the item's own; afterwards the decisions are followed
     from the last item on. An item is taken if u (without + with) < with: compared as
     u without < (1 - u) with, which has all digits for rare items and for nearly certain ones.
+    steps: 0, 1, 2 ... for a single seed and those that follow it.
     """
     lanes = width(heads)
     zero, one = fill(heads, 0.0), fill(heads, 1.0)
-    if have == lanes:
+    if len(seeds) == 1:
+        mixed = key(load_seeds(steps, 0, heads) + np.uint64(seeds[0] + first))
+    elif have == lanes:
         mixed = key(load_seeds(seeds, first, heads))
     else:
         for lane in range(lanes):
