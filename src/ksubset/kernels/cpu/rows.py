@@ -127,13 +127,13 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
             _covariance_one(k[r], vectors[r], n, tail, decay, scratch, one, product[r])
         return
     lanes = width(tilted)
-    many, columns = short.pairs(n) * lanes, n // 2 + 1
+    many, row_size = short.pairs(n) * lanes, (n // 2 + 3) * 2 * lanes
     room = many + lanes
-    size = (short.pairs(n) + 1) * columns * 2 * lanes
-    work = np.empty(5 * many + size + (columns + 1) * 2 * lanes, tilted.dtype)
-    t, v, weight = work[:many], work[many : 2 * many], work[2 * many : 3 * many]
-    heads, tails = work[3 * many : 4 * many], work[4 * many : 5 * many]
-    prefix, suffix = work[5 * many : 5 * many + size], work[5 * many + size :]
+    work = np.empty((5, many), tilted.dtype)
+    t, v, weight, heads, tails = work[0], work[1], work[2], work[3], work[4]
+    two_coins = np.empty(3 * many, tilted.dtype)
+    prefix = np.zeros((short.pairs(n) // 2 + 1) * row_size, tilted.dtype)
+    suffix = np.empty(row_size, tilted.dtype)
     marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
@@ -145,7 +145,7 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
             short.gather(tilted, r, have, t)
             short.toss(t, n, marks, heads, tails)
         short.covariance_product(
-            n, bounds[0], bounds[1], marks, v, heads, tails, weight, prefix, suffix
+            n, bounds[0], bounds[1], marks, v, heads, tails, weight, two_coins, prefix, suffix
         )
         short.scatter(v, product, r, have)
         for lane in range(have if short.any_odd(marks) else 0):

@@ -264,14 +264,42 @@ def _coin(heads, weight, v, mean, at):
 
 
 @inlined
-def _toss(same, same_dev, other, other_dev, p, s):
-    """A state after one more coin, from those without and with its heads."""
-    rise = other - same
-    return same + p * rise, same_dev + p * (other_dev - same_dev) + s * rise
+def _toss(coins, x, x_dev, y, y_dev, z, z_dev):
+    """A state after two more coins, from those with none, one and both of their heads."""
+    none, one, both, none_dev, one_dev, both_dev = coins
+    chance = none * x + one * y + both * z
+    dev = none * x_dev + one * y_dev + both * z_dev
+    return chance, dev + (none_dev * x + one_dev * y + both_dev * z)
 
 
 @inlined
-def covariance_product(n, least, most, marks, v, heads, tails, weight, prefix, suffix):
+def _two_coins(coins, i):
+    """Chances of none, one and two heads of items i and i + 1, and the deviations that go with
+    them."""
+    lanes = width(coins)
+    at = 3 * i * lanes
+    return (
+        load(coins, at), load(coins, at + lanes), load(coins, at + 2 * lanes),
+        load(coins, at + 3 * lanes), load(coins, at + 4 * lanes), load(coins, at + 5 * lanes),
+    )  # fmt: skip
+
+
+@inlined
+def _share(p, q, s, chances, mean, other, other_tails, other_s):
+    """An item's covariance with V, times the probability of k: from the chances, and the
+    deviations, of the others and its companion to lack 0, 1 or 2 heads without the two."""
+    none, one, both, none_dev, one_dev, both_dev = chances
+    # Where heads are likely, from the counts that the item leaves as they are.
+    low, low_dev = choose(p, 0.5, none, one), choose(p, 0.5, none_dev, one_dev)
+    high, high_dev = choose(p, 0.5, one, both), choose(p, 0.5, one_dev, both_dev)
+    chance = other_tails * low + other * high
+    dev = other_tails * low_dev + other * high_dev + other_s * (high - low)
+    rarer = choose(p, 0.5, 0.0 - q, p)
+    return rarer * (dev - mean * chance) + s * chance
+
+
+@inlined
+def covariance_product(n, least, most, marks, v, heads, tails, weight, coins, prefix, suffix):
     """v = Cov v, of no use where a lane is marked as odd.
 
     With V = sum_j v_j (z_j - p_j), tables of P(S_i = j) and E[V_i; S_i = j] over the first i items,
@@ -280,7 +308,8 @@ def covariance_product(n, least, most, marks, v, heads, tails, weight, prefix, s
     1 and that of k is not small, so that all may have the same absolute error; but what an item
     gets has the probability of its rarer side as a factor, and all digits: where heads are likely,
     Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are.
-    prefix: (pairs(n) + 1, most + 1, 2, lanes), suffix: (most + 2, 2, lanes).
+    coins: (pairs(n) / 2, 6, lanes), prefix: (pairs(n) / 2 + 1, n // 2 + 3, 2, lanes), zeros at
+    first, with two states of them before each row, suffix: (n // 2 + 3, 2, lanes).
     """
     lanes = width(v)
     zero, one = fill(v, 0.0), fill(v, 1.0)
@@ -296,106 +325,91 @@ def covariance_product(n, least, most, marks, v, heads, tails, weight, prefix, s
     variance = sum_of_pair(spreads)
     mean = sum_of_pair(sums) / choose(variance, 1e-30, variance, 1e-30)
 
-    columns, cell, items = most + 1, 2 * lanes, pairs(n)
-    line = columns * cell
-    store(prefix, 0, one)
-    store(prefix, lanes, zero)
+    cell, items = 2 * lanes, pairs(n)
+    line = (n // 2 + 3) * cell
     for i in range(0, items, 2):
-        here = i * lanes
+        here, at = i * lanes, 3 * i * lanes
         p, s = _coin(heads, weight, v, mean, here)
         q, r = _coin(heads, weight, v, mean, here + lanes)
-        lowest = max(0, least - (items - 1 - i))
-        at = i * line + lowest * cell
-        below, below_dev, between, between_dev = zero, zero, zero, zero
-        if lowest > 0:
-            below, below_dev = load(prefix, at - cell), load(prefix, at - lanes)
-        for _ in range(lowest, min(i, most) + 1):
-            same, same_dev = load(prefix, at), load(prefix, at + lanes)
-            x, dev = _toss(same, same_dev, below, below_dev, p, s)
-            store(prefix, at + line, x)
+        no_p, no_q = load(tails, here), load(tails, here + lanes)
+        store(coins, at, no_p * no_q)
+        store(coins, at + lanes, no_p * q + p * no_q)
+        store(coins, at + 2 * lanes, p * q)
+        store(coins, at + 3 * lanes, zero - (s * no_q + r * no_p))
+        store(coins, at + 4 * lanes, s * (no_q - q) + r * (no_p - p))
+        store(coins, at + 5 * lanes, s * q + r * p)
+
+    store(prefix, 2 * cell, one)
+    for i in range(0, items, 2):
+        two = _two_coins(coins, i)
+        lowest, last = max(0, least - (items - 2 - i)), min(i + 2, most)
+        at = i // 2 * line + lowest * cell
+        z, z_dev = load(prefix, at), load(prefix, at + lanes)
+        y, y_dev = load(prefix, at + cell), load(prefix, at + cell + lanes)
+        at += 2 * cell
+        for _ in range(lowest, last + 1):
+            x, x_dev = load(prefix, at), load(prefix, at + lanes)
+            chance, dev = _toss(two, x, x_dev, y, y_dev, z, z_dev)
+            store(prefix, at + line, chance)
             store(prefix, at + line + lanes, dev)
-            below, below_dev = same, same_dev
-            same, same_dev = _toss(x, dev, between, between_dev, q, r)
-            store(prefix, at + 2 * line, same)
-            store(prefix, at + 2 * line + lanes, same_dev)
-            between, between_dev = x, dev
+            z, z_dev, y, y_dev = y, y_dev, x, x_dev
             at += cell
-        if i < most:
-            x, dev = _toss(zero, zero, below, below_dev, p, s)
-            store(prefix, at + line, x)
-            store(prefix, at + line + lanes, dev)
-            same, same_dev = _toss(x, dev, between, between_dev, q, r)
-            store(prefix, at + 2 * line, same)
-            store(prefix, at + 2 * line + lanes, same_dev)
-            if i + 1 < most:
-                at += cell
-                x, dev = _toss(zero, zero, x, dev, q, r)
-                store(prefix, at + 2 * line, x)
-                store(prefix, at + 2 * line + lanes, dev)
 
     mass, mean = zero, zero
-    for j in range(most + 2):
+    for j in range(most + 3):
         last = choose(0.5, absolute(k - j), one, zero)
         store(suffix, j * cell, last)
         store(suffix, j * cell + lanes, zero)
         if least <= j <= most:
-            at = items * line + j * cell
+            at = items // 2 * line + (j + 2) * cell
             mass = mass + last * load(prefix, at)
             mean = mean + last * load(prefix, at + lanes)
     inverse = 1.0 / mass
     mean = mean * inverse
     for i in range(items - 2, -1, -2):
-        here = i * lanes
-        p, s = load(heads, here), load(weight, here)
-        q, r = load(heads, here + lanes), load(weight, here + lanes)
-        lowest = max(0, least - (items - i))
-        at, to = i * line + lowest * cell, lowest * cell
-        # The row after both items, at j + 1, and the one between them, at j.
-        after, after_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
-        below, below_dev = load(suffix, to), load(suffix, to + lanes)
-        between, between_dev = _toss(below, below_dev, after, after_dev, q, r)
-        chance, before_it, behind_it = zero, zero, zero
-        second_chance, before_second, behind_second = zero, zero, zero
-        if least <= items - 1 - i:
-            x, dev = load(prefix, at + line), load(prefix, at + line + lanes)
-            rest, rest_dev = choose(q, 0.5, below, after), choose(q, 0.5, below_dev, after_dev)
-            second_chance = x * rest
-            before_second = dev * rest
-            behind_second = x * rest_dev
-        for _ in range(lowest, min(i, most - 1) + 1):
-            above, above_dev = load(suffix, to + 2 * cell), load(suffix, to + 2 * cell + lanes)
-            x, dev = load(prefix, at + line + cell), load(prefix, at + line + cell + lanes)
-            rest, rest_dev = choose(q, 0.5, after, above), choose(q, 0.5, after_dev, above_dev)
-            second_chance = second_chance + x * rest
-            before_second = before_second + dev * rest
-            behind_second = behind_second + x * rest_dev
-            up, up_dev = _toss(after, after_dev, above, above_dev, q, r)
-            after, after_dev = above, above_dev
-            x, dev = load(prefix, at), load(prefix, at + lanes)
-            rest, rest_dev = choose(p, 0.5, between, up), choose(p, 0.5, between_dev, up_dev)
-            chance = chance + x * rest
-            before_it = before_it + dev * rest
-            behind_it = behind_it + x * rest_dev
-            x, dev = _toss(between, between_dev, up, up_dev, p, s)
-            store(suffix, to, x)
-            store(suffix, to + lanes, dev)
-            between, between_dev = up, up_dev
+        lowest, last = max(0, least - (items - i)), min(i, most)
+        at, to = i // 2 * line + (lowest + 2) * cell, lowest * cell
+        x, x_dev = load(suffix, to), load(suffix, to + lanes)
+        y, y_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
+        none, single, both = zero, zero, zero
+        # Two sums each: as one, every product would wait for the one before.
+        none_dev, single_dev, both_dev = zero, zero, zero
+        none_rest, single_rest, both_rest = zero, zero, zero
+        for _ in range(lowest, last + 1):
+            z, z_dev = load(suffix, to + 2 * cell), load(suffix, to + 2 * cell + lanes)
+            chance, dev = load(prefix, at), load(prefix, at + lanes)
+            none = none + chance * x
+            none_dev = none_dev + dev * x
+            none_rest = none_rest + chance * x_dev
+            single = single + chance * y
+            single_dev = single_dev + dev * y
+            single_rest = single_rest + chance * y_dev
+            both = both + chance * z
+            both_dev = both_dev + dev * z
+            both_rest = both_rest + chance * z_dev
+            x, x_dev, y, y_dev = y, y_dev, z, z_dev
             at, to = at + cell, to + cell
-        if i >= most:
-            x, dev = load(prefix, at), load(prefix, at + lanes)
-            rest, rest_dev = choose(p, 0.5, between, 0.0), choose(p, 0.5, between_dev, 0.0)
-            chance = chance + x * rest
-            before_it = before_it + dev * rest
-            behind_it = behind_it + x * rest_dev
-            x, dev = _toss(between, between_dev, zero, zero, p, s)
-            store(suffix, to, x)
-            store(suffix, to + lanes, dev)
-        rarer = choose(p, 0.5, 0.0 - load(tails, here), p)
-        product = rarer * ((before_it + behind_it) - mean * chance) + s * chance
-        store(v, here, product * inverse)
-        rarer = choose(q, 0.5, 0.0 - load(tails, here + lanes), q)
-        product = rarer * ((before_second + behind_second) - mean * second_chance)
-        store(v, here + lanes, (product + r * second_chance) * inverse)
+        if i > 0:
+            two = _two_coins(coins, i)
+            to = lowest * cell
+            x, x_dev = load(suffix, to), load(suffix, to + lanes)
+            y, y_dev = load(suffix, to + cell), load(suffix, to + cell + lanes)
+            for _ in range(lowest, last + 1):
+                z, z_dev = load(suffix, to + 2 * cell), load(suffix, to + 2 * cell + lanes)
+                chance, dev = _toss(two, x, x_dev, y, y_dev, z, z_dev)
+                store(suffix, to, chance)
+                store(suffix, to + lanes, dev)
+                x, x_dev, y, y_dev = y, y_dev, z, z_dev
+                to += cell
+        chances = (
+            none, single, both,
+            none_dev + none_rest, single_dev + single_rest, both_dev + both_rest,
+        )  # fmt: skip
+        here, there = i * lanes, (i + 1) * lanes
+        p, no_p, s = load(heads, here), load(tails, here), load(weight, here)
+        q, no_q, r = load(heads, there), load(tails, there), load(weight, there)
+        store(v, here, _share(p, no_p, s, chances, mean, q, no_q, r) * inverse)
+        store(v, there, _share(q, no_q, r, chances, mean, p, no_p, s) * inverse)
 
 
 @inlined
