@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from problems import INF, METHOD_NAMES
 from torch import Tensor
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
@@ -351,3 +352,32 @@ def test_every_operator_is_checked() -> None:
     from ksubset.functional import _primitives
 
     assert set(_primitives.__all__) == set(operators())
+
+
+def test_checkpointing_from_the_first_call_on() -> None:
+    """What is saved does not depend on whether a call like this one was made before."""
+    for rows in (41, 43):  # no other test's
+        logits = torch.randn(rows, 8, requires_grad=True)
+        torch.utils.checkpoint.checkpoint(
+            lambda x: ksubset.simple(x, 3) * x, logits, use_reentrant=False
+        ).sum().backward()
+        assert logits.grad is not None
+
+
+def test_values_that_are_not_in_memory_as_they_are() -> None:
+    """Views whose sign is to be changed, and zeros that nobody wrote down."""
+    x = torch.randn(5, 6, dtype=torch.float64)
+    negated = torch._neg_view(x)
+    for function in (ksubset.marginals, lambda x, k: ksubset.simple(x, k, generator=_seeded(3))):
+        assert torch.equal(function(negated, 2), function(-x, 2))
+    logits = x.clone().requires_grad_()
+    z = ksubset.simple(logits, 2)
+    (found,) = torch.autograd.grad(z, logits, torch._neg_view(x), retain_graph=True)
+    (expected,) = torch.autograd.grad(z, logits, -x, retain_graph=True)
+    torch.testing.assert_close(found, expected)
+    (none,) = torch.autograd.grad(z, logits, torch._efficientzerotensor((5, 6)).double())
+    assert not none.any()
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

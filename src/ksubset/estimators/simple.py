@@ -60,6 +60,8 @@ class Simple(Pathwise):
     ) -> Tensor:
         if self.average == 1:
             return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
+        if isinstance(sample_shape, int):
+            raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
         shape = (self.average, *sample_shape)
         return functional.simple(logits, k, shape, mask=mask, generator=generator).mean(0)
 

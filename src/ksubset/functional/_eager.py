@@ -40,7 +40,9 @@ def key_of(
     if (
         type(k) is not int
         or mask is not None
+        or type(method) is not str
         or type(sample_shape) is not tuple
+        or not all(type(size) is int for size in sample_shape)
         or not isinstance(logits, Tensor)
         or logits.dtype not in (torch.float32, torch.float64)
         or not _primitives.plain_eager((logits,))
@@ -55,15 +57,17 @@ def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
     return _PLANS.get(key) if key is not None else None
 
 
-def keep(key: tuple[Any, ...], rows: Tensor, k: Tensor, seeds: tuple[int, int]) -> None:
+def keep(key: tuple[Any, ...], rows: Tensor, k: Tensor, seeds: tuple[int, int]) -> Plan | None:
     """Make a plan of a call that passed all checks."""
     if k.is_cuda and torch.cuda.is_current_stream_capturing():
-        return  # what is made during a capture belongs to the graph
+        return None  # what is made during a capture belongs to the graph
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
     shape, _, _, _, sample_shape, method = key
     prepared = kernels.prepare(rows, method)
-    _PLANS[key] = Plan(k, seeds, (*sample_shape, *shape), tuple(rows.shape), method, prepared)
+    plan = Plan(k, seeds, (*sample_shape, *shape), tuple(rows.shape), method, prepared)
+    _PLANS[key] = plan
+    return plan
 
 
 class _Simple(_primitives.SingleLevelFunction):

@@ -68,13 +68,18 @@ SingleLevelFunction = _SingleLevelFunction
 
 
 def plain_eager(args: tuple[Any, ...]) -> bool:
-    """No compiler, no transform, no dispatch mode, no subclass of tensors: nobody but autograd
-    has to see the operator. (A transform's tensors may outlive it.)"""
+    """No compiler, no transform, no dispatch mode, no subclass of tensors, no value that is not
+    in memory as it is: nobody but autograd has to see the operator. (A transform's tensors may
+    outlive it.)"""
     if not values_can_be_read():
         return False
     for argument in args:
         if isinstance(argument, Tensor) and (
-            type(argument) not in _PLAIN or is_wrapped(argument) or is_legacy_batched(argument)
+            type(argument) not in _PLAIN
+            or is_wrapped(argument)
+            or is_legacy_batched(argument)
+            or argument.is_neg()
+            or argument._is_zerotensor()
         ):
             return False
     return True

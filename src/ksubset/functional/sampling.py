@@ -65,9 +65,9 @@ def simple(
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = _seeds_shape(given, sample_shape)
+        if plan is None and key is not None:
+            plan = _eager.keep(key, given.logits, given.k, shape)
         if plan is None:
-            if key is not None:
-                _eager.keep(key, given.logits, given.k, shape)
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
             return _shaped(given, rows, sample_shape)

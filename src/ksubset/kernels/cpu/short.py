@@ -306,8 +306,8 @@ def covariance_product(n, least, most, marks, v, heads, tails, weight, coins, pr
     and of the same over the others: each item's covariance with V is a sum over the counts before
     it. Two items at a time, and only states from which k can be reached. Probabilities are at most
     1 and that of k is not small, so that all may have the same absolute error; but what an item
-    gets has the probability of its rarer side as a factor, and all digits: where heads are likely,
-    Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are.
+    gets has the probability of its coin's rarer side as a factor, and so has its error: where heads
+    are likely, Cov(z, V) = -Cov(1 - z, V), from counts that the item leaves as they are.
     coins: (pairs(n) / 2, 6, lanes), prefix: (pairs(n) / 2 + 1, n // 2 + 3, 2, lanes), zeros at
     first, with two states of them before each row, suffix: (n // 2 + 3, 2, lanes).
     """
@@ -436,9 +436,15 @@ def sample(n, least, most, marks, seeds, first, have, heads, tails, steps, keys,
         whole = halves(heads, random_bits(mixed, np.uint64(i)))
         u, rest = shares(heads, whole)
         # A float32 that is not small has no room for more than the 31 bits.
-        if heads.itemsize > 4 or any_above(choose(u, rest, u, rest), _LIKELY):
+        larger = choose(u, rest, u, rest)
+        if heads.itemsize > 4 or any_above(larger, _LIKELY):
             more = halves(heads, random_bits(mixed, np.uint64(i + 1)))
-            u, rest = finer_shares(heads, whole, more)
+            fine, fine_rest = finer_shares(heads, whole, more)
+            if heads.itemsize > 4:
+                u, rest = fine, fine_rest
+            else:  # lanes that do not need them do not have them
+                u = choose(larger, _LIKELY, fine, u)
+                rest = choose(larger, _LIKELY, fine_rest, rest)
         store(decided, i * lanes, load_pair(tails, i * lanes) * u)
         store(z, i * lanes, load_pair(heads, i * lanes) * rest)
     store(row, 0, one)
