@@ -245,6 +245,13 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
         )
 
 
+def check_sample_shape(sample_shape: Any) -> None:
+    if isinstance(sample_shape, int) or not all(
+        isinstance(size, (int, torch.SymInt)) and size >= 0 for size in sample_shape
+    ):
+        raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
+
+
 def check_method(method: str) -> None:
     if not isinstance(method, str) or (method != "auto" and method not in METHODS):
         names = ", ".join(repr(name) for name in ("auto", *METHODS))

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ksubset import functional
+from ksubset._arguments import check_sample_shape
 from ksubset.estimators.base import Pathwise, RowWise, like
 from ksubset.estimators.noise import gumbel
 
@@ -60,8 +61,7 @@ class Simple(Pathwise):
     ) -> Tensor:
         if self.average == 1:
             return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
-        if isinstance(sample_shape, int):
-            raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
+        check_sample_shape(sample_shape)
         shape = (self.average, *sample_shape)
         return functional.simple(logits, k, shape, mask=mask, generator=generator).mean(0)
 

@@ -11,12 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ksubset._arguments import (
-    Problem,
-    check_method,
-    problem,
-    reads_values,
-)
+from ksubset._arguments import Problem, check_method, check_sample_shape, problem, reads_values
 from ksubset.functional import _eager, _primitives
 from ksubset.kernels.random import following
 
@@ -164,10 +159,7 @@ def sample_indices(
 
 def _seeds_shape(given: Problem, sample_shape: Sequence[int]) -> tuple[int, int]:
     """A seed for every drawn row: (samples, rows)."""
-    if isinstance(sample_shape, int) or not all(
-        isinstance(size, (int, torch.SymInt)) and size >= 0 for size in sample_shape
-    ):
-        raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
+    check_sample_shape(sample_shape)
     return math.prod(sample_shape), given.logits.shape[0]
 
 
