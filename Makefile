@@ -10,11 +10,14 @@ demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
 
 # The kernels are compiled once, not by every worker. The examples of a document follow each other:
-# a worker takes whole files.
+# a worker takes whole files. A test that hangs ends its worker, and is named.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto \
+	-o faulthandler_timeout=400 -o faulthandler_exit_on_timeout=true
+
 test: lint
 	$(BIN)/python -m ksubset.kernels.cpu
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist worksteal tests
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto --dist loadfile src README.md docs
+	$(PYTEST) --dist worksteal tests
+	$(PYTEST) --dist loadfile src README.md docs
 
 # The site, in build/site: the gallery's pictures, every warning an error, every link followed.
 PICTURES := $(patsubst examples/%.py,docs/gallery/%.png,$(filter-out %/figures.py,$(wildcard examples/*.py)))

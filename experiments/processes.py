@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import distributed
 
+_ENDED: list[distributed.ProcessGroup | None] = []
+
 
 @contextmanager
 def process_group(device: torch.device) -> Iterator[tuple[int, int]]:
@@ -23,6 +25,10 @@ def process_group(device: torch.device) -> Iterator[tuple[int, int]]:
     try:
         yield distributed.get_rank(), world
     finally:
+        # When a group goes, torch waits for its threads with the interpreter's lock in its hands.
+        # They may still need it to let go of the last tensors: for ever, once in some hundred
+        # times. So it goes with the process.
+        _ENDED.append(distributed.group.WORLD)
         distributed.destroy_process_group()
 
 
