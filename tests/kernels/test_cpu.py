@@ -133,6 +133,8 @@ def test_short_rows_against_the_oracle(n: int, dtype: torch.dtype) -> None:
     assert ((drawn == 0) | (drawn == 1)).all()
     products = cpu.covariance_product(tilted, k, v)
     shifted = cpu.covariance_product(tilted, k, v + 1000)
+    log_partition, marginals, again, _, _, entropy = cpu.infer(logits, k)
+    assert torch.equal(again, tilted)
     wrong = []
     for row, count in enumerate(k.tolist()):
         if count in (0, n):
@@ -143,6 +145,9 @@ def test_short_rows_against_the_oracle(n: int, dtype: torch.dtype) -> None:
         assert (products[row] - exact).abs().max() <= tolerance * v[row].abs().max()
         digits = torch.finfo(dtype).eps * 1000
         assert (shifted[row] - exact).abs().max() <= digits
+        assert (marginals[row] - truth.marginals()).abs().max() <= tolerance
+        for found, value in ((log_partition, truth.log_partition()), (entropy, truth.entropy())):
+            assert abs(float(found[row]) - value) <= 5 * tolerance * (1 + abs(value))
         # Of a law with one coin a little off, which the bound would notice.
         logits[row, 0] += 100 * tolerance
         truth = oracle.LogSpaceDP(logits[row].double(), count)
@@ -310,3 +315,19 @@ def test_products_of_nearly_certain_items_have_all_digits(
                 right = oracle.covariance(x.to(dtype).double(), k) @ v.to(dtype).double()
                 off = (found[0].double() - right).abs() / right.abs()
                 assert off[place] < tolerance
+
+
+@BOTH
+@pytest.mark.parametrize("n", [6, 7, 20])
+def test_small_marginals_have_all_digits(n: int, dtype: torch.dtype) -> None:
+    """Also beyond where coins of short rows are all alike, and of rows that leave few items out."""
+    generator = torch.Generator().manual_seed(n)
+    digits = 100 * torch.finfo(dtype).eps
+    for rare in (-10.0, -30.0, -75.0, -82.0):
+        k = torch.arange(1, n - 1)
+        logits = torch.randn(len(k), n, generator=generator).to(dtype)
+        logits[:, 1] = rare
+        marginals = cpu.infer(logits, k)[1].double()
+        for row, count in enumerate(k.tolist()):
+            truth = oracle.LogSpaceDP(logits[row].double(), count).marginals()
+            assert abs(marginals[row, 1] / truth[1] - 1) < digits * abs(rare)

@@ -7,6 +7,8 @@ number. NaN marks a row that admits no k-subset.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ksubset.kernels.cpu import moments, sampling, series, short
@@ -160,49 +162,93 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
 
 
 @part
+def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
+    """Fill marginals and tilted. Returns the log-partition, the logarithm of the probability of k
+    heads, the shift and the entropy."""
+    row, coins, nodes, narrow, wide, sums, lanes = scratch
+    n = len(logits)
+    shift = _tilt_one(logits, n, k, row, tilted)
+    if np.isnan(row[0]):
+        marginals[:] = np.nan
+        return np.nan, np.nan, np.nan, np.nan
+    variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
+    count, number = moments.place_nodes(variance, free, tail, decay, nodes)
+    powers = series.powers_for(top, mean, variance, decay)
+    if powers > 0:
+        series.probability_sums(n, coins, powers, lanes, sums)
+        certain = ups - likely
+        series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
+        mass = moments.weigh(count, number, 0, nodes)
+        series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
+    else:
+        moments.characteristic(n, coins, count, nodes, wide)
+        mass = moments.weigh(count, number, k - ups, nodes)
+        moments.correct(n, coins, count, nodes, narrow, rarer)
+    log_likelier = moments.log_likelier(n, coins)
+    cross, likely = 0.0, 0.0
+    for block in range(0, n, _FOLD):
+        # By blocks: equal terms would all be rounded the same way.
+        cross_here, likely_here = 0.0, 0.0
+        for i in range(block, min(block + _FOLD, n)):
+            up = row[i] > 0
+            marginals[i] = 1 - rarer[i] if up else rarer[i]
+            if abs(row[i]) < np.inf:
+                cross_here += np.float64(abs(row[i])) * np.float64(rarer[i])
+            if up and logits[i] < np.inf:
+                likely_here += np.float64(logits[i])
+        cross += cross_here
+        likely += likely_here
+    log_partition = mass + likely - log_likelier + shift * (ups - k)
+    return log_partition, mass, shift, max(mass + cross - log_likelier, 0.0)
+
+
+@part
 def infer(
     first, last, logits, k, tail, decay, log_partition, marginals, tilted, log_mass, shift, entropy
 ):
     """All that ksubset.kernels.infer returns, and the entropy."""
     n = logits.shape[-1]
-    row, coins, nodes, narrow, wide, sums, lanes = _scratch(logits)
+    scratch = _scratch(logits)
     rarer = np.empty(padded(n), logits.dtype)
-    for r in range(first, last):
-        shift[r] = _tilt_one(logits[r], n, k[r], row, tilted[r])
-        if np.isnan(row[0]):
-            marginals[r] = np.nan
-            log_partition[r] = log_mass[r] = shift[r] = entropy[r] = np.nan
-            continue
-        variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
-        count, number = moments.place_nodes(variance, free, tail, decay, nodes)
-        powers = series.powers_for(top, mean, variance, decay)
-        if powers > 0:
-            series.probability_sums(n, coins, powers, lanes, sums)
-            certain = ups - likely
-            series.characteristic(count, number, k[r] - certain, mean, powers, sums, nodes)
-            mass = moments.weigh(count, number, 0, nodes)
-            series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
-        else:
-            moments.characteristic(n, coins, count, nodes, wide)
-            mass = moments.weigh(count, number, k[r] - ups, nodes)
-            moments.correct(n, coins, count, nodes, narrow, rarer)
-        log_tails = moments.log_likelier(n, coins)
-        cross, likely = 0.0, 0.0
-        for block in range(0, n, _FOLD):
-            # By blocks: equal terms would all be rounded the same way.
-            cross_here, likely_here = 0.0, 0.0
-            for i in range(block, min(block + _FOLD, n)):
-                up = row[i] > 0
-                marginals[r, i] = 1 - rarer[i] if up else rarer[i]
-                if abs(row[i]) < np.inf:
-                    cross_here += np.float64(abs(row[i])) * np.float64(rarer[i])
-                if up and logits[r, i] < np.inf:
-                    likely_here += np.float64(logits[r, i])
-            cross += cross_here
-            likely += likely_here
-        log_partition[r] = mass + likely - log_tails + shift[r] * (ups - k[r])
-        log_mass[r] = mass
-        entropy[r] = max(mass + cross - log_tails, 0.0)
+    lanes = width(logits)
+    group = lanes if _is_short(n) else 1
+    many = short.pairs(n) * lanes if _is_short(n) else 0
+    line = (n // 2 + 3) * lanes if _is_short(n) else 0
+    work = np.empty((6, many), logits.dtype)
+    theta, t, spare, mu, heads, tails = work[0], work[1], work[2], work[3], work[4], work[5]
+    prefix = np.zeros((short.pairs(n) // 2 + 1) * line, logits.dtype)
+    suffix = np.empty(line, logits.dtype)
+    marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0)
+    totals = np.empty(short.TOTALS * lanes, logits.dtype)
+    for r in range(first, last, group):
+        have = min(group, last - r)
+        if many > 0:
+            short.gather(logits, r, have, theta)
+            bounds = short.gather_counts(k, r, have, n, bounds, marks)
+            copy(theta, t, n * lanes)
+            short.tilt(t, n, marks, spare, heads, tails)
+            short.scatter(t, tilted, r, have)
+            short.toss(t, n, marks, heads, tails)
+            short.infer(
+                n, bounds[0], bounds[1], marks, theta, t, heads, tails, prefix, suffix, mu, totals
+            )
+            short.scatter(mu, marginals, r, have)
+        for lane in range(have):
+            at = r + lane
+            if marks[short.ODD * lanes + lane] > 0:
+                log_partition[at], log_mass[at], shift[at], entropy[at] = _infer_one(
+                    k[at], logits[at], tail, decay, scratch, rarer, marginals[at], tilted[at]
+                )
+                continue
+            mass = math.log(totals[short.MASS * lanes + lane])
+            likelier = math.log(totals[short.LIKELIER * lanes + lane])
+            cross = np.float64(totals[short.CROSS * lanes + lane])
+            likely = np.float64(totals[short.LIKELY * lanes + lane])
+            more = np.float64(totals[short.UPS * lanes + lane]) - k[at]
+            shift[at] = marks[short.SHIFT * lanes + lane]
+            log_partition[at] = mass + likely - likelier + shift[at] * more
+            log_mass[at] = mass
+            entropy[at] = max(mass + cross - likelier, 0.0)
 
 
 @part

@@ -1,0 +1,64 @@
+"""Short rows, as many side by side as a vector has lanes: one lane, one row.
+
+Arrays are (items, lanes), flat, with room for an even number of items. With so few items the
+paper's O(nk) tables, in linear space thanks to the tilt, take less work than the nodes of long rows
+(cpu/moments.py): a state is a handful of instructions for all lanes. Where more than half of the
+items are chosen, lanes work on those left out: their logits change sign, which a covariance does
+not notice. Rows with anything out of the ordinary (an infinite logit, no choice, a tilt that does
+not converge) are odd: they are left to what works on long ones. No lane depends on the others.
+"""
+
+from __future__ import annotations
+
+from ksubset.kernels.cpu.short.inference import (
+    CROSS,
+    LIKELIER,
+    LIKELY,
+    MASS,
+    TOTALS,
+    UPS,
+    infer,
+)
+from ksubset.kernels.cpu.short.lanes import (
+    MARKS,
+    MOST_ITEMS,
+    ODD,
+    SHIFT,
+    any_odd,
+    gather,
+    gather_counts,
+    keep,
+    pairs,
+    recall,
+    room_for_coins,
+    scatter,
+)
+from ksubset.kernels.cpu.short.product import covariance_product
+from ksubset.kernels.cpu.short.sampling import sample
+from ksubset.kernels.cpu.short.tilt import tilt, toss
+
+__all__ = [
+    "CROSS",
+    "LIKELIER",
+    "LIKELY",
+    "MARKS",
+    "MASS",
+    "MOST_ITEMS",
+    "ODD",
+    "SHIFT",
+    "TOTALS",
+    "UPS",
+    "any_odd",
+    "covariance_product",
+    "gather",
+    "gather_counts",
+    "infer",
+    "keep",
+    "pairs",
+    "recall",
+    "room_for_coins",
+    "sample",
+    "scatter",
+    "tilt",
+    "toss",
+]
