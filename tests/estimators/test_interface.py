@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ksubset import estimators
 from ksubset.estimators import ESTIMATORS, Pathwise, create
 
 SAMPLES = 3
@@ -170,3 +171,12 @@ def test_nothing_again_and_again(name: str) -> None:
         estimator.surrogate(lambda z: z.sum(-1), logits, 2).backward()
         assert logits.grad is not None
         assert logits.grad.shape == (0, 2, 4)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_settings_are_shown(name: str) -> None:
+    estimator = create(name)
+    again = eval(repr(estimator), vars(estimators))
+    assert type(again) is type(estimator)
+    assert repr(again) == repr(estimator)
+    assert repr(create("softsub", temperature=0.25)) == "SoftSub(temperature=0.25, hard=False)"

@@ -397,5 +397,17 @@ def test_values_that_are_not_in_memory_as_they_are() -> None:
     assert not none.any()
 
 
+def test_meta_tensors_have_shapes_and_no_values() -> None:
+    """As for measuring a model that is not there."""
+    logits = torch.empty(3, 6, device="meta", requires_grad=True)
+    for _ in range(2):
+        z = ksubset.simple(logits, 2, (4,))
+        assert (z.shape, z.device.type) == ((4, 3, 6), "meta")
+    mu = ksubset.marginals(logits, 2)
+    (gradient,) = torch.autograd.grad(z.sum() + mu.sum() + ksubset.entropy(logits, 2).sum(), logits)
+    assert (gradient.shape, gradient.device.type) == ((3, 6), "meta")
+    assert ksubset.sample_indices(logits, 2).shape == (3, 2)
+
+
 def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)

@@ -88,7 +88,7 @@ def create(name: str, **options: Any) -> Estimator:
 
     Examples:
         >>> create("imle", noise="gumbel", strength=2.5)
-        IMLE()
+        IMLE(strength=2.5, noise='gumbel', temperature=1.0, terms=10)
     """
     if name not in ESTIMATORS:
         known = ", ".join(repr(key) for key in ESTIMATORS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import inspect
 from collections.abc import Callable, Sequence
 
 import torch
@@ -46,6 +47,11 @@ class Estimator(nn.Module, abc.ABC):
             self.register_buffer(name, value)
         else:
             setattr(self, name, float(value))
+
+    def extra_repr(self) -> str:
+        """The settings, as they are given."""
+        names = inspect.signature(type(self)).parameters
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))
 
     @abc.abstractmethod
     def surrogate(

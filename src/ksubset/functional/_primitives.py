@@ -80,6 +80,7 @@ def plain_eager(args: tuple[Any, ...]) -> bool:
             or is_legacy_batched(argument)
             or argument.is_neg()
             or argument._is_zerotensor()
+            or argument.is_meta
         ):
             return False
     return True
