@@ -21,6 +21,7 @@ from ksubset.kernels.spectral import Precision
 # Acceptance is about 0.7, so that one row in 10^30 comes this far.
 _MOST_TRIES = 64
 _FALLBACK = 1  # purpose of its random keys
+_CACHED = 1 << 19  # items at a time: more of them leave a processor's cache, at half the speed
 
 # Wider than for moments: P_B must be right also far from its mean, for what lies further out is
 # rejected. Given S = k, B's count has at most 0.71 of its own deviation, so that 4.5 (6.5 in
@@ -59,6 +60,11 @@ class _Acceptance:
 
 def sample(coins: Coins, seeds: Tensor) -> Tensor:
     """k-hot samples (samples, rows, n) for seeds (samples, rows)."""
+    most = seeds.shape[0] if coins.t.is_cuda else _CACHED // max(coins.t.numel(), 1)
+    return torch.cat([_sample(coins, some) for some in seeds.split(max(most, 1))])
+
+
+def _sample(coins: Coins, seeds: Tensor) -> Tensor:
     samples, (rows, n) = seeds.shape[0], coins.t.shape
     seeds = seeds.reshape(-1)
     keys = random.keys(seeds)
