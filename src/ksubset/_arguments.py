@@ -203,6 +203,8 @@ def values_can_be_read() -> bool:
 def check_values(checked: Problem, names: Names = _NAMES) -> None:
     """Raise for NaN logits and for a k that no subset of the allowed items has."""
     logits, k = checked.logits.detach(), checked.k
+    if logits.is_meta:
+        return  # there are none
     bad = logits.isnan().any(-1)
     if bool(bad.any()):
         raise ValueError(f"{names.logits} must not be NaN, got NaN in {_where(bad, checked)}")

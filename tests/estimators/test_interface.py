@@ -180,3 +180,11 @@ def test_settings_are_shown(name: str) -> None:
     assert type(again) is type(estimator)
     assert repr(again) == repr(estimator)
     assert repr(create("softsub", temperature=0.25)) == "SoftSub(temperature=0.25, hard=False)"
+
+
+def test_a_setting_named_like_a_method_is_not_shown() -> None:
+    class Named(estimators.Simple):
+        def __init__(self, forward: int = 1) -> None:
+            super().__init__()
+
+    assert repr(Named()) == "Named()"

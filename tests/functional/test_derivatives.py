@@ -407,6 +407,7 @@ def test_meta_tensors_have_shapes_and_no_values() -> None:
     (gradient,) = torch.autograd.grad(z.sum() + mu.sum() + ksubset.entropy(logits, 2).sum(), logits)
     assert (gradient.shape, gradient.device.type) == ((3, 6), "meta")
     assert ksubset.sample_indices(logits, 2).shape == (3, 2)
+    assert ksubset.KSubset(2, logits=logits).sample((4,)).shape == (4, 3, 6)
 
 
 def _seeded(seed: int) -> torch.Generator:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from problems import INF
+from problems import INF, TOLERANCES
 from torch import Tensor
 
+import ksubset
 from ksubset import oracle
 from ksubset.kernels import cpu, random
 from ksubset.kernels.cpu.series import powers_for
@@ -331,3 +332,47 @@ def test_small_marginals_have_all_digits(n: int, dtype: torch.dtype) -> None:
         for row, count in enumerate(k.tolist()):
             truth = oracle.LogSpaceDP(logits[row].double(), count).marginals()
             assert abs(marginals[row, 1] / truth[1] - 1) < digits * abs(rare)
+
+
+@BOTH
+def test_short_rows_far_from_zero(dtype: torch.dtype) -> None:
+    """Where a shift has no room for the digits that matter."""
+    tolerance = TOLERANCES[dtype]
+    generator = torch.Generator().manual_seed(0)
+    for offset in (1e5, -1e6, 1e8):
+        for spread in (0.0, 2.0):
+            k = torch.tensor([3, 32, 50])
+            logits = (offset + spread * torch.randn(3, 64, generator=generator)).to(dtype)
+            _, marginals, _, _, _, entropy = cpu.infer(logits, k)
+            for row, count in enumerate(k.tolist()):
+                truth = oracle.LogSpaceDP(logits[row].double() - offset, count)
+                assert (marginals[row] - truth.marginals()).abs().max() <= tolerance.marginals
+                bound = tolerance.scalar * (1 + truth.entropy())
+                assert abs(float(entropy[row]) - truth.entropy()) <= bound
+
+
+@BOTH
+def test_a_tilt_that_has_not_converged_is_not_used(dtype: torch.dtype) -> None:
+    """Two levels of logits; by what needs the tilt to be near: third cumulants."""
+    x = torch.zeros(64, dtype=dtype)
+    x[47:] = -66
+    u = torch.linspace(-1, 1, 64, dtype=dtype)
+    results = []
+    for method, row in (("auto", x), ("dp", x.double())):
+        row = row.clone().requires_grad_()
+        v = u.to(row)
+        mu = ksubset.marginals(row, 3, method=method)
+        (first,) = torch.autograd.grad(mu, row, v, create_graph=True)
+        results.append(torch.autograd.grad(first, row, v.flip(-1) ** 2)[0])
+    assert (results[0] - results[1]).abs().max() <= 2 * TOLERANCES[dtype].marginals
+
+
+def test_logarithms_do_not_show_how_many_terms_they_are_of() -> None:
+    """Equal terms are all rounded the same way."""
+    row = torch.full((63,), -1.2934246063232422)
+    truth = oracle.LogSpaceDP(row.double(), 32).log_partition()
+    assert abs(float(ksubset.log_partition(row, 32)) - truth) < 1e-6
+    row = torch.tensor([-9.1355619430542] * 2 + [12.402650833129883] * 54)
+    log_prob = ksubset.log_prob(row, 54, ksubset.mode(row, 54))
+    truth = -math.log1p(108 * math.exp(float(row[0].double() - row[2].double())))
+    assert abs(float(log_prob) / truth - 1) < 0.05

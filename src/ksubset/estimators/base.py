@@ -50,8 +50,9 @@ class Estimator(nn.Module, abc.ABC):
 
     def extra_repr(self) -> str:
         """The settings, as they are given."""
+        kept = vars(self) | self._buffers
         names = inspect.signature(type(self)).parameters
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in names if hasattr(self, name))
+        return ", ".join(f"{name}={kept[name]!r}" for name in names if name in kept)
 
     @abc.abstractmethod
     def surrogate(

@@ -7,8 +7,6 @@ number. NaN marks a row that admits no k-subset.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from ksubset.kernels.cpu import moments, sampling, series, short
@@ -210,45 +208,55 @@ def infer(
     n = logits.shape[-1]
     scratch = _scratch(logits)
     rarer = np.empty(padded(n), logits.dtype)
-    lanes = width(logits)
-    group = lanes if _is_short(n) else 1
-    many = short.pairs(n) * lanes if _is_short(n) else 0
-    line = (n // 2 + 3) * lanes if _is_short(n) else 0
-    work = np.empty((6, many), logits.dtype)
-    theta, t, spare, mu, heads, tails = work[0], work[1], work[2], work[3], work[4], work[5]
-    prefix = np.zeros((short.pairs(n) // 2 + 1) * line, logits.dtype)
-    suffix = np.empty(line, logits.dtype)
-    marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0)
-    totals = np.empty(short.TOTALS * lanes, logits.dtype)
-    for r in range(first, last, group):
-        have = min(group, last - r)
-        if many > 0:
-            short.gather(logits, r, have, theta)
-            bounds = short.gather_counts(k, r, have, n, bounds, marks)
-            copy(theta, t, n * lanes)
-            short.tilt(t, n, marks, spare, heads, tails)
-            short.scatter(t, tilted, r, have)
-            short.toss(t, n, marks, heads, tails)
-            short.infer(
-                n, bounds[0], bounds[1], marks, theta, t, heads, tails, prefix, suffix, mu, totals
+    if not _is_short(n):
+        for r in range(first, last):
+            log_partition[r], log_mass[r], shift[r], entropy[r] = _infer_one(
+                k[r], logits[r], tail, decay, scratch, rarer, marginals[r], tilted[r]
             )
-            short.scatter(mu, marginals, r, have)
-        for lane in range(have):
-            at = r + lane
-            if marks[short.ODD * lanes + lane] > 0:
-                log_partition[at], log_mass[at], shift[at], entropy[at] = _infer_one(
-                    k[at], logits[at], tail, decay, scratch, rarer, marginals[at], tilted[at]
+        return
+    # Tilted as tilt and sample do it; the tables in float64, or their logarithms would show how
+    # many factors went into them.
+    lanes, many = width(logits), short.pairs(n)
+    work = np.empty((4, many * lanes), logits.dtype)
+    items, spare, heads, tails = work[0], work[1], work[2], work[3]
+    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0)
+    block = np.empty((width(shift), n), np.float64)
+    wide = np.empty((5, many * width(shift)), np.float64)
+    prefix = np.zeros((many // 2 + 1) * (n // 2 + 3) * width(shift), np.float64)
+    suffix = np.empty((n // 2 + 3) * width(shift), np.float64)
+    wide_marks, wide_bounds = np.empty(short.MARKS * width(shift), np.float64), (0, 0)
+    totals = np.empty(short.TOTALS * width(shift), np.float64)
+    for r in range(first, last, lanes):
+        have = min(lanes, last - r)
+        short.gather(logits, r, have, items)
+        bounds = short.gather_counts(k, r, have, n, bounds, marks)
+        short.tilt(items, n, marks, spare, heads, tails)
+        short.scatter(items, tilted, r, have)
+        for start in range(0, have, width(shift)):
+            some = min(width(shift), have - start)
+            wide_bounds = short.gather_counts(k, r + start, some, n, wide_bounds, wide_marks)
+            short.convert(logits, r + start, block, 0, some)
+            short.gather(block, 0, some, wide[0])
+            short.convert(tilted, r + start, block, 0, some)
+            short.gather(block, 0, some, wide[1])
+            short.toss(wide[1], n, wide_marks, wide[2], wide[3])
+            short.infer(
+                n, wide_bounds[0], wide_bounds[1], wide_marks, wide[0], wide[1], wide[2], wide[3],
+                prefix, suffix, wide[4], totals,
+            )  # fmt: skip
+            short.scatter(wide[4], block, 0, some)
+            short.convert(block, 0, marginals, r + start, some)
+            for lane in range(some):
+                at, odd = r + start + lane, short.ODD * lanes + start + lane
+                if marks[odd] > 0 or wide_marks[short.ODD * width(shift) + lane] > 0:
+                    log_partition[at], log_mass[at], shift[at], entropy[at] = _infer_one(
+                        k[at], logits[at], tail, decay, scratch, rarer, marginals[at], tilted[at]
+                    )
+                    continue
+                shift[at] = marks[short.SHIFT * lanes + start + lane]
+                log_partition[at], log_mass[at], entropy[at] = short.logarithms(
+                    totals, lane, k[at], shift[at]
                 )
-                continue
-            mass = math.log(totals[short.MASS * lanes + lane])
-            likelier = math.log(totals[short.LIKELIER * lanes + lane])
-            cross = np.float64(totals[short.CROSS * lanes + lane])
-            likely = np.float64(totals[short.LIKELY * lanes + lane])
-            more = np.float64(totals[short.UPS * lanes + lane]) - k[at]
-            shift[at] = marks[short.SHIFT * lanes + lane]
-            log_partition[at] = mass + likely - likelier + shift[at] * more
-            log_mass[at] = mass
-            entropy[at] = max(mass + cross - likelier, 0.0)
 
 
 @part

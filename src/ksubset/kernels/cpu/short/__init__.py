@@ -10,21 +10,14 @@ not converge) are odd: they are left to what works on long ones. No lane depends
 
 from __future__ import annotations
 
-from ksubset.kernels.cpu.short.inference import (
-    CROSS,
-    LIKELIER,
-    LIKELY,
-    MASS,
-    TOTALS,
-    UPS,
-    infer,
-)
+from ksubset.kernels.cpu.short.inference import TOTALS, infer, logarithms
 from ksubset.kernels.cpu.short.lanes import (
     MARKS,
     MOST_ITEMS,
     ODD,
     SHIFT,
     any_odd,
+    convert,
     gather,
     gather_counts,
     keep,
@@ -38,22 +31,19 @@ from ksubset.kernels.cpu.short.sampling import sample
 from ksubset.kernels.cpu.short.tilt import tilt, toss
 
 __all__ = [
-    "CROSS",
-    "LIKELIER",
-    "LIKELY",
     "MARKS",
-    "MASS",
     "MOST_ITEMS",
     "ODD",
     "SHIFT",
     "TOTALS",
-    "UPS",
     "any_odd",
+    "convert",
     "covariance_product",
     "gather",
     "gather_counts",
     "infer",
     "keep",
+    "logarithms",
     "pairs",
     "recall",
     "room_for_coins",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ksubset.kernels.cpu.compile import inlined
 from ksubset.kernels.cpu.short.lanes import ODD, RARE, SIGN, pairs
 from ksubset.kernels.cpu.short.tilt import REACH
@@ -91,3 +93,14 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
     # Beyond the reach coins are all alike, and not as rare as they should be.
     odd = load(marks, ODD * lanes)
     store(marks, ODD * lanes, odd + choose(furthest, REACH, one, zero))
+
+
+@inlined
+def logarithms(totals, lane, k, shift):
+    """The log-partition of a lane, the logarithm of the probability of k heads, the entropy."""
+    lanes = width(totals)
+    mass = math.log(totals[MASS * lanes + lane])
+    likelier = math.log(totals[LIKELIER * lanes + lane])
+    more = totals[UPS * lanes + lane] - k
+    log_partition = mass + totals[LIKELY * lanes + lane] - likelier + shift * more
+    return log_partition, mass, max(mass + totals[CROSS * lanes + lane] - likelier, 0.0)

@@ -97,6 +97,14 @@ def scatter(items, rows, first, have):
 
 
 @inlined
+def convert(source, first, target, to, have):
+    """Rows of one type as rows of another."""
+    for row in range(have):
+        for i in range(source.shape[-1]):
+            target[to + row, i] = source[first + row, i]
+
+
+@inlined
 def gather_counts(k, first, have, n, before, marks):
     """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2.
 
