@@ -11,7 +11,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ksubset._arguments import Problem, check_method, check_sample_shape, problem, reads_values
+from ksubset._arguments import (
+    Problem,
+    all_finite,
+    check_method,
+    check_sample_shape,
+    problem,
+    reads_values,
+)
 from ksubset.functional import _eager, _primitives
 from ksubset.kernels.random import following
 
@@ -56,7 +63,8 @@ def simple(
     """
     key = _eager.key_of(logits, k, sample_shape, mask, method)
     plan = _eager.plan_for(key)
-    if plan is None or validate_args or (validate_args is None and reads_values(logits)):
+    validate = reads_values(logits) if validate_args is None else validate_args
+    if plan is None or (validate and not all_finite(logits)):
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = _seeds_shape(given, sample_shape)
