@@ -61,7 +61,7 @@ def select(wanted: list[str], device: str) -> list[Shape]:
 def samplers(shape: Shape, graphs: bool) -> dict[str, Sampler]:
     """Those that can run at this size at all."""
     table: dict[str, Sampler] = {
-        OURS: lambda x, k: ksubset.simple(x, k, validate_args=False),
+        OURS: lambda x, k: ksubset.simple(x, k),
         REFERENCE: baselines.straight_through_gumbel_top_k,
     }
     if shape.k <= 100:  # k successive softmaxes; ten draws of noise for each item

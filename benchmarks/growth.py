@@ -82,9 +82,9 @@ def operations(problem: Problem) -> dict[str, Call]:
     """The three operations at one size."""
     logits, v, k = problem.logits.detach(), problem.weights, problem.shape.k
     return {
-        "marginals": lambda: ksubset.marginals(logits, k, validate_args=False),
-        "covariance product": lambda: ksubset.covariance_product(logits, k, v, validate_args=False),
-        "sample": lambda: ksubset.sample(logits, k, validate_args=False),
+        "marginals": lambda: ksubset.marginals(logits, k),
+        "covariance product": lambda: ksubset.covariance_product(logits, k, v),
+        "sample": lambda: ksubset.sample(logits, k),
     }
 
 

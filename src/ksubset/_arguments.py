@@ -203,7 +203,7 @@ def values_can_be_read() -> bool:
 def check_values(checked: Problem, names: Names = _NAMES) -> None:
     """Raise for NaN logits and for a k that no subset of the allowed items has."""
     logits, k = checked.logits.detach(), checked.k
-    if logits.is_meta or (all_finite(logits) and _all_within(k, logits.shape[-1])):
+    if logits.is_meta or (_all_finite(logits) and _all_within(k, logits.shape[-1])):
         return
     bad = logits.isnan().any(-1)
     if bool(bad.any()):
@@ -226,7 +226,7 @@ def check_values(checked: Problem, names: Names = _NAMES) -> None:
         )
 
 
-def all_finite(logits: Tensor) -> bool:
+def _all_finite(logits: Tensor) -> bool:
     """Whether no logit is infinite or NaN, in one pass: most often all there is to check."""
     if logits.numel() == 0:
         return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import multiprocessing
 import os
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 
@@ -395,6 +396,31 @@ def test_values_that_are_not_in_memory_as_they_are() -> None:
     torch.testing.assert_close(found, expected)
     (none,) = torch.autograd.grad(z, logits, torch._efficientzerotensor((5, 6)).double())
     assert not none.any()
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_what_cannot_be_sampled_is_refused_every_time(method: str) -> None:
+    """By calls like others before, which check no more than they must."""
+    logits = torch.zeros(5, 47)  # no other test's
+    assert ksubset.simple(logits, 3, method=method).sum() == 15
+    logits[2, 1] = torch.nan
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"logits must not be NaN, got NaN in row \(2,\)"):
+            ksubset.simple(logits, 3, method=method)
+    assert ksubset.simple(logits, 3, method=method, validate_args=False).isnan().all(-1).sum() == 1
+    logits[2, 1:] = -INF
+    with pytest.raises(ValueError, match="number of allowed items, 1, got 3 in row"):
+        ksubset.simple(logits, 3, method=method)
+    logits[2, 1:4] = 0
+    assert ksubset.simple(logits, 3, method=method)[2, 4:].sum() == 0
+
+
+def test_a_plan_does_not_hold_on_to_logits() -> None:
+    logits = torch.zeros(3, 53, requires_grad=True)
+    gone = weakref.ref(logits)
+    ksubset.simple(logits, 3)
+    del logits
+    assert gone() is None
 
 
 def test_meta_tensors_have_shapes_and_no_values() -> None:

@@ -3,7 +3,8 @@
 On a GPU a small kernel takes less time than each operator around it, and than the checks before
 it. Where nobody but autograd has to see what happens (no compiler, transform, subclass or forward
 mode), :func:`simple` goes from the user's logits to samples in the user's shape in one step, and
-checks arguments of a kind it has seen before no more. The operators of ``_primitives`` give the
+checks arguments of a kind it has seen before no more, but for their values: a kernel that notices
+what cannot be sampled spares a look at them beforehand. The operators of ``_primitives`` give the
 same numbers.
 """
 
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ksubset import kernels
+from ksubset._arguments import Problem, check_values
 from ksubset.functional import _primitives
 
 
@@ -34,7 +36,12 @@ _MOST_PLANS = 1024
 
 
 def key_of(
-    logits: Tensor, k: Any, sample_shape: Any, mask: Tensor | None, method: str
+    logits: Tensor,
+    k: Any,
+    sample_shape: Any,
+    mask: Tensor | None,
+    method: str,
+    validate_args: bool | None,
 ) -> tuple[Any, ...] | None:
     """What a plan depends on; None where there can be no plan."""
     if (
@@ -42,14 +49,15 @@ def key_of(
         or mask is not None
         or type(method) is not str
         or type(sample_shape) is not tuple
-        or not all(type(size) is int for size in sample_shape)
+        or (sample_shape and not all(type(size) is int for size in sample_shape))
         or not isinstance(logits, Tensor)
         or logits.dtype not in (torch.float32, torch.float64)
         or not _primitives.plain_eager((logits,))
         or not _primitives.no_forward_mode()
     ):
         return None
-    return logits.shape, logits.dtype, logits.device, k, sample_shape, method
+    validate = logits.is_cpu if validate_args is None else bool(validate_args)
+    return logits.shape, logits.dtype, logits.device, k, sample_shape, method, validate
 
 
 def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
@@ -57,14 +65,20 @@ def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
     return _PLANS.get(key) if key is not None else None
 
 
-def keep(key: tuple[Any, ...], rows: Tensor, k: Tensor, seeds: tuple[int, int]) -> Plan | None:
+def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan | None:
     """Make a plan of a call that passed all checks."""
+    rows, k = given.logits, given.k
     if k.is_cuda and torch.cuda.is_current_stream_capturing():
         return None  # what is made during a capture belongs to the graph
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
-    shape, _, _, _, sample_shape, method = key
-    prepared = kernels.prepare(rows, method)
+    shape, _, _, _, sample_shape, method, validate = key
+    batch_shape, dtype = given.batch_shape, given.dtype  # a plan must not hold on to the logits
+
+    def check(rows: Tensor) -> None:
+        check_values(Problem(rows, k, batch_shape, dtype))
+
+    prepared = kernels.prepare(rows, method, check if validate else None)
     plan = Plan(k, seeds, (*sample_shape, *shape), tuple(rows.shape), method, prepared)
     _PLANS[key] = plan
     return plan

@@ -11,14 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ksubset._arguments import (
-    Problem,
-    all_finite,
-    check_method,
-    check_sample_shape,
-    problem,
-    reads_values,
-)
+from ksubset._arguments import Problem, check_method, check_sample_shape, problem
 from ksubset.functional import _eager, _primitives
 from ksubset.kernels.random import following
 
@@ -61,15 +54,14 @@ def simple(
         >>> logits.grad[0]
         tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
     """
-    key = _eager.key_of(logits, k, sample_shape, mask, method)
+    key = _eager.key_of(logits, k, sample_shape, mask, method, validate_args)
     plan = _eager.plan_for(key)
-    validate = reads_values(logits) if validate_args is None else validate_args
-    if plan is None or (validate and not all_finite(logits)):
+    if plan is None:
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = _seeds_shape(given, sample_shape)
-        if plan is None and key is not None:
-            plan = _eager.keep(key, given.logits, given.k, shape)
+        if key is not None:
+            plan = _eager.keep(key, given, shape)
         if plan is None:
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]

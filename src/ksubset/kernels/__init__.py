@@ -146,11 +146,13 @@ class Prepared(NamedTuple):
     """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
 
-def prepare(logits: Tensor, method: str) -> Prepared:
-    """:func:`sample` and, for its rows, :func:`covariance_product`."""
+def prepare(logits: Tensor, method: str, check: Callable[[Tensor], None] | None = None) -> Prepared:
+    """:func:`sample` and, for its rows, :func:`covariance_product`. If there is a check, it is
+    called with logits that may admit no sample, and raises if they do not."""
     compiled = device_kernels(logits, method)
     if hasattr(compiled, "sample_and_keep"):
-        return Prepared(compiled.sample_and_keep, compiled.covariance_product_after, True)
+        draw_and_keep = partial(compiled.sample_and_keep, check=check)
+        return Prepared(draw_and_keep, compiled.covariance_product_after, True)
     draw = compiled.sample if compiled else partial(sample, method=method)
     product = (
         compiled.covariance_product if compiled else partial(covariance_product, method=method)
@@ -159,6 +161,8 @@ def prepare(logits: Tensor, method: str) -> Prepared:
     def sample_in_shape(
         logits: Tensor, k: Tensor, seeds: Tensor, shape: tuple[int, ...]
     ) -> tuple[Tensor, Tensor]:
+        if check:
+            check(logits)
         drawn, tilted = draw(logits, k, seeds)
         # In place: a view that leaves an autograd function costs as much as a small kernel.
         return drawn.resize_(shape), tilted

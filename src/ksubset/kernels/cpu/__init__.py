@@ -18,7 +18,7 @@ from torch import Tensor
 from ksubset.kernels import tree
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.cpu.entries import kernels
-from ksubset.kernels.cpu.rows import GROUP
+from ksubset.kernels.cpu.rows import GROUP, IMPOSSIBLE
 from ksubset.kernels.cpu.short import room_for_coins
 from ksubset.kernels.random import following
 from ksubset.kernels.spectral import PRECISIONS
@@ -110,11 +110,11 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     tilted = torch.empty_like(logits)
     samples = seeds.shape[0]  # len() of a tensor is slow
     drawn = logits.new_empty((samples, rows, n))
-    failed = _run(
+    outcome = _run(
         _KERNELS[logits.dtype].sample, rows, n, samples, 0, samples * rows, logits.data_ptr(),
         k.data_ptr(), seeds.data_ptr(), tilted.data_ptr(), 0, drawn.data_ptr(),
     )  # fmt: skip
-    if failed:
+    if outcome % IMPOSSIBLE:
         # Out of tries, once in 10^30 rows: the product tree is exact as well.
         for s, row in (drawn[..., 0] == -1).nonzero().tolist():
             coins = Coins.from_tilted(tilted[row : row + 1], k[row : row + 1])
@@ -123,11 +123,15 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def sample_and_keep(
-    logits: Tensor, k: Tensor, seed: Tensor, shape: tuple[int, ...]
+    logits: Tensor,
+    k: Tensor,
+    seed: Tensor,
+    shape: tuple[int, ...],
+    check: Callable[[Tensor], None] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Samples in this shape for a seed and those that follow it, and what spares
     :func:`covariance_product_after` the most work: of short rows the coins as they lay side by
-    side, else the tilted logits."""
+    side, else the tilted logits. If a row admits no sample, the check is called."""
     logits = logits.contiguous()
     rows, n = logits.shape
     drawn = logits.new_empty(shape)
@@ -135,11 +139,13 @@ def sample_and_keep(
     many = room_for_coins(rows, n, logits.itemsize)
     kept = logits.new_empty(many) if many else torch.empty_like(logits)
     addresses = (0, kept.data_ptr()) if many else (kept.data_ptr(), 0)
-    failed = _run(
+    outcome = _run(
         _KERNELS[logits.dtype].sample, rows, n, samples, many, 1, logits.data_ptr(),
         k.data_ptr(), seed.data_ptr(), *addresses, drawn.data_ptr(),
     )  # fmt: skip
-    if failed:
+    if outcome >= IMPOSSIBLE and check:
+        check(logits)
+    if outcome % IMPOSSIBLE:
         drawn, kept = sample(logits, k, following(seed, (samples, rows)))
         drawn = drawn.reshape(shape)
     return drawn, kept

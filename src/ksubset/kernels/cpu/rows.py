@@ -18,6 +18,7 @@ from ksubset.kernels.cpu.simd import copy, width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 GROUP = 16
+IMPOSSIBLE = 1 << 32  # among what sample returns, a row that admits none
 _FOLD = 512
 _NARROW_ITEMS = 2048  # see moments.gather
 
@@ -264,9 +265,10 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
     """Samples (samples * rows, n) for seeds (samples * rows), or for one and those that follow it.
 
     For the covariance product tilted logits are written, or coins are kept: whichever has room.
-    Returns how many ran out of tries; their first item is -1.
+    Returns how many ran out of tries; their first item is -1. And, times IMPOSSIBLE, how many rows
+    admit no sample.
     """
-    failed = 0
+    outcome = 0
     rows, n = logits.shape
     row, coins, nodes, _, wide, _, _ = _scratch(logits)
     used = np.empty(padded(n), logits.dtype)
@@ -307,6 +309,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                 tilt_row(row, n, k[at])
                 if len(kept) == 0:
                     copy(row, tilted[at], n)
+                outcome += IMPOSSIBLE if np.isnan(row[0]) else 0
                 for s in range(at, len(drawn), rows):
                     if np.isnan(row[0]):
                         drawn[s] = np.nan
@@ -318,7 +321,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                     )  # fmt: skip
                     if not done:
                         drawn[s, 0] = -1
-                        failed += 1
+                        outcome += 1
                     if disturbed:
                         columns[:] = np.arange(n)
-    return failed
+    return outcome
