@@ -112,7 +112,7 @@ def sweep(along: str, settings: argparse.Namespace) -> list[Point]:
     times = timing.interleave(tasks, settings.repeats, device)
     points = []
     for name, (what, shape, timed_by) in owners.items():
-        found = timing.summarise(times[name][what], None)
+        found = timing.summarise(times[name][what], {})
         points.append(Point(along, what, shape, found.ms, found.ms_low, found.ms_high, timed_by))
     return points
 

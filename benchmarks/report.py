@@ -23,7 +23,7 @@ from timing import Summary
 OPERATIONS = ("forward", "backward", "both")
 HEADINGS = (
     "rows × n, k", "sampler", "forward", "ratio", "backward", "ratio", "both", "ratio [quartiles]",
-    "memory: forward,\nbackward, both",
+    "of ours [quartiles]", "memory: forward,\nbackward, both",
 )  # fmt: skip
 COLOURS = ("#08519c", "#d94801", "#74a892", "#8c6bb1", "#636363", "#c7a317", "#bdbdbd")
 MARKERS = "osv^Dx+"
@@ -37,6 +37,7 @@ class Record:
     shape: Shape
     name: str
     times: dict[str, Summary]
+    against_ours: Summary  # of both
     memory: dict[str, float]  # in multiples of the logits' size
 
 
@@ -62,6 +63,8 @@ def cells(record: Record) -> list[str]:
         line += [duration(record.times[what].ms), _ratio(record.times[what].ratio)]
     both = record.times["both"]
     line[-1] += f" [{_ratio(both.ratio_low)}, {_ratio(both.ratio_high)}]"
+    ours = record.against_ours
+    line += [f"{_ratio(ours.ratio)} [{_ratio(ours.ratio_low)}, {_ratio(ours.ratio_high)}]"]
     return [*line, ", ".join(f"{record.memory[what]:.1f}" for what in OPERATIONS)]
 
 
@@ -75,9 +78,9 @@ def caption(records: Sequence[Record], repeats: int) -> str:
     fewest = min(summary.repeats for record in records for summary in record.times.values())
     return (
         f"float32; medians of {repeats} interleaved repeats, {fewest} at least for slow samplers. "
-        f"Ratios to {REFERENCE} within the same repeat. Memory: the peak above what was allocated "
-        "before, in multiples of the logits. Backward: of a kept output. The log-space DP returns "
-        "marginals in place of samples; topk and the copy are no samplers."
+        f"Ratios to {REFERENCE}, and of both to {OURS}, within the same repeat. Memory: the peak "
+        "above what was allocated before, in multiples of the logits. Backward: of a kept output. "
+        "The log-space DP returns marginals in place of samples; topk and the copy are no samplers."
     )
 
 

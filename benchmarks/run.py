@@ -113,13 +113,16 @@ def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) 
     times = interleave(tasks, settings.repeats, device)
     if torch.get_num_threads() != way.threads:
         raise RuntimeError(f"{shape}: the number of threads became {torch.get_num_threads()}")
-    reference = times.get(REFERENCE)
+    reference = times.get(REFERENCE, {})
     for name, found in times.items():
-        summaries = {
-            what: summarise(values, reference[what] if reference else None)
-            for what, values in found.items()
-        }
-        record = Record(way.title, shape, name, summaries, results.memory[shape, name])
+        record = Record(
+            way.title,
+            shape,
+            name,
+            {what: summarise(values, reference.get(what, {})) for what, values in found.items()},
+            summarise(found["both"], times[OURS]["both"]),
+            results.memory[shape, name],
+        )
         results.records.append(record)
 
 

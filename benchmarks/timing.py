@@ -142,11 +142,10 @@ class Summary:
     repeats: int
 
 
-def summarise(times: Mapping[int, float], reference: Mapping[int, float] | None) -> Summary:
+def summarise(times: Mapping[int, float], reference: Mapping[int, float]) -> Summary:
     """Ratios are taken within a repeat: what slows the machine slows both."""
     low, ms, high = np.quantile(list(times.values()), (0.25, 0.5, 0.75)).tolist()
     ratios: list[float | None] = [None, None, None]
-    if reference is not None:
-        within = [value / reference[turn] for turn, value in times.items()]
+    if within := [x / reference[turn] for turn, x in times.items() if turn in reference]:
         ratios = np.quantile(within, (0.25, 0.5, 0.75)).tolist()
     return Summary(ms, low, high, ratios[1], ratios[0], ratios[2], len(times))

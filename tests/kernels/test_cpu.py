@@ -29,8 +29,9 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     v = torch.randn(logits.shape, generator=generator)
     drawn, tilted = cpu.sample(logits, k, seeds)
     product = cpu.covariance_product(tilted, k, v)
-    again, kept = cpu.sample_and_keep(logits, k, torch.tensor(7), (3, *logits.shape))
-    after = cpu.covariance_product_after(logits, k, kept, v)
+    sample_and_keep, product_after = cpu.prepare(logits, k, (3, *logits.shape))
+    again, kept = sample_and_keep(logits, torch.tensor(7))
+    after = product_after(logits, kept, v)
     return [drawn, tilted, cpu.tilt(logits, k), product, again, after, *cpu.infer(logits, k)]
 
 
@@ -170,16 +171,17 @@ def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: t
     logits[-1, 1] = INF
     seed = torch.tensor((1 << 62) + n)
     drawn, tilted = cpu.sample(logits, k, random.following(seed, (3, len(k))))
-    again, kept = cpu.sample_and_keep(logits, k, seed, drawn.shape)
+    sample_and_keep, product_after = cpu.prepare(logits, k, tuple(drawn.shape))
+    again, kept = sample_and_keep(logits, seed)
     assert kept.dim() == 1
     torch.testing.assert_close(again, drawn, rtol=0, atol=0, equal_nan=True)
     product = cpu.covariance_product(tilted, k, v)
-    after = cpu.covariance_product_after(logits, k, kept, v)
+    after = product_after(logits, kept, v)
     tolerance = {torch.float32: 1e-6, torch.float64: 2e-15}[dtype]
     torch.testing.assert_close(after, product, rtol=tolerance, atol=tolerance, equal_nan=True)
     assert after.isnan().any(-1).sum() == 1
     # The coins of one row in place of the next row's.
-    moved = cpu.covariance_product_after(logits, k, kept.roll(1), v)
+    moved = product_after(logits, kept.roll(1), v)
     assert (moved - product).abs().nan_to_num().max() > 100 * tolerance
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ksubset import kernels
-from ksubset._arguments import Problem, check_values
+from ksubset._arguments import Problem, check_values, values_can_be_read
 from ksubset.functional import _primitives
 
 
@@ -25,7 +25,6 @@ class Plan(NamedTuple):
 
     k: Tensor  # (rows,)
     seeds: tuple[int, int]  # (samples, rows)
-    shape: tuple[int, ...]  # of the samples
     rows: tuple[int, ...]  # the shape of the logits as rows
     method: str
     kernels: kernels.Prepared
@@ -52,7 +51,8 @@ def key_of(
         or (sample_shape and not all(type(size) is int for size in sample_shape))
         or not isinstance(logits, Tensor)
         or logits.dtype not in (torch.float32, torch.float64)
-        or not _primitives.plain_eager((logits,))
+        or not values_can_be_read()
+        or not _primitives.is_plain(logits)
         or not _primitives.no_forward_mode()
     ):
         return None
@@ -78,8 +78,9 @@ def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan |
     def check(rows: Tensor) -> None:
         check_values(Problem(rows, k, batch_shape, dtype))
 
-    prepared = kernels.prepare(rows, method, check if validate else None)
-    plan = Plan(k, seeds, (*sample_shape, *shape), tuple(rows.shape), method, prepared)
+    drawn = (*sample_shape, *shape)
+    prepared = kernels.prepare(rows, k, drawn, method, check if validate else None)
+    plan = Plan(k, seeds, tuple(rows.shape), method, prepared)
     _PLANS[key] = plan
     return plan
 
@@ -90,7 +91,7 @@ class _Simple(_primitives.SingleLevelFunction):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
         rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
-        drawn, kept = plan.kernels.sample(rows, plan.k, seeds, plan.shape)
+        drawn, kept = plan.kernels.sample(rows, seeds)
         ctx.save_for_backward(logits, kept)
         ctx.plan = plan
         ctx.set_materialize_grads(False)
@@ -108,8 +109,8 @@ class _Simple(_primitives.SingleLevelFunction):
             grad = grad.reshape(plan.seeds[0], *plan.rows).sum(0)
         elif grad.dim() != 2:
             grad = grad.reshape(plan.rows)
-        if _primitives.plain_eager((grad,)) and not torch.is_grad_enabled():
-            product = plan.kernels.covariance_product(rows, plan.k, kept, grad)
+        if not torch.is_grad_enabled() and _primitives.plain_eager((grad,)):
+            product = plan.kernels.covariance_product(rows, kept, grad)
         else:  # somebody has to see it, perhaps to differentiate again: w.r.t. the logits too
             tilted = _primitives.tilt(rows, plan.k)
             product = _primitives.covariance_product(tilted, plan.k, grad, plan.method)

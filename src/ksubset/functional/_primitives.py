@@ -68,22 +68,22 @@ SingleLevelFunction = _SingleLevelFunction
 
 
 def plain_eager(args: tuple[Any, ...]) -> bool:
-    """No compiler, no transform, no dispatch mode, no subclass of tensors, no value that is not
-    in memory as it is: nobody but autograd has to see the operator. (A transform's tensors may
+    """No compiler, no transform, no dispatch mode, no tensor that is not plain: nobody but autograd
+    has to see the operator."""
+    return values_can_be_read() and all(map(is_plain, args))
+
+
+def is_plain(argument: Any) -> bool:
+    """No subclass of tensors, no value that is not in memory as it is. (A transform's tensors may
     outlive it.)"""
-    if not values_can_be_read():
-        return False
-    for argument in args:
-        if isinstance(argument, Tensor) and (
-            type(argument) not in _PLAIN
-            or is_wrapped(argument)
-            or is_legacy_batched(argument)
-            or argument.is_neg()
-            or argument._is_zerotensor()
-            or argument.is_meta
-        ):
-            return False
-    return True
+    return not isinstance(argument, Tensor) or (
+        type(argument) in _PLAIN
+        and not is_wrapped(argument)
+        and not is_legacy_batched(argument)
+        and not argument.is_neg()
+        and not argument._is_zerotensor()
+        and not argument.is_meta
+    )
 
 
 def no_forward_mode() -> bool:

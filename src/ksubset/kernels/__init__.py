@@ -136,35 +136,40 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
 
 
 class Prepared(NamedTuple):
-    """For a caller who comes again and again with rows of the same shape, type and device."""
+    """For a caller who comes again and again with rows of the same shape, type and device, and the
+    same k."""
 
-    sample: Callable[[Tensor, Tensor, Tensor, tuple[int, ...]], tuple[Tensor, Tensor]]
-    """(logits, k, seeds, shape) -> samples so shaped, and what the product wants kept."""
-    covariance_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    """(logits, k, kept, v) -> Cov v."""
+    sample: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    """(logits, seeds) -> samples, and what the product wants kept."""
+    covariance_product: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(logits, kept, v) -> Cov v."""
     one_seed: bool
     """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
 
-def prepare(logits: Tensor, method: str, check: Callable[[Tensor], None] | None = None) -> Prepared:
-    """:func:`sample` and, for its rows, :func:`covariance_product`. If there is a check, it is
-    called with logits that may admit no sample, and raises if they do not."""
+def prepare(
+    logits: Tensor,
+    k: Tensor,
+    shape: tuple[int, ...],
+    method: str,
+    check: Callable[[Tensor], None] | None = None,
+) -> Prepared:
+    """:func:`sample`, in this shape, and for its rows :func:`covariance_product`. If there is a
+    check, it is called with logits that may admit no sample, and raises if they do not."""
     compiled = device_kernels(logits, method)
-    if hasattr(compiled, "sample_and_keep"):
-        draw_and_keep = partial(compiled.sample_and_keep, check=check)
-        return Prepared(draw_and_keep, compiled.covariance_product_after, True)
+    if hasattr(compiled, "prepare"):
+        sample_and_keep, product_after = compiled.prepare(logits, k, shape, check)
+        return Prepared(sample_and_keep, product_after, True)
     draw = compiled.sample if compiled else partial(sample, method=method)
     product = (
         compiled.covariance_product if compiled else partial(covariance_product, method=method)
     )
 
-    def sample_in_shape(
-        logits: Tensor, k: Tensor, seeds: Tensor, shape: tuple[int, ...]
-    ) -> tuple[Tensor, Tensor]:
+    def sample_in_shape(logits: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
         if check:
             check(logits)
         drawn, tilted = draw(logits, k, seeds)
         # In place: a view that leaves an autograd function costs as much as a small kernel.
         return drawn.resize_(shape), tilted
 
-    return Prepared(sample_in_shape, lambda logits, k, kept, v: product(kept, k, v), False)
+    return Prepared(sample_in_shape, lambda logits, kept, v: product(kept, k, v), False)

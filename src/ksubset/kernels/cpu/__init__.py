@@ -6,6 +6,7 @@ threads as torch uses.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -87,22 +88,6 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return product
 
 
-def covariance_product_after(logits: Tensor, k: Tensor, kept: Tensor, v: Tensor) -> Tensor:
-    """The same, from what :func:`sample_and_keep` has kept."""
-    rows, n = logits.shape
-    if kept.dim() == 2:
-        return covariance_product(kept, k, v)
-    logits, v = logits.contiguous(), v.contiguous()
-    product = torch.empty_like(logits)
-    precision = PRECISIONS[logits.dtype]
-    _run(
-        _KERNELS[logits.dtype].covariance_product, rows, n, precision.tail, precision.decay,
-        kept.shape[0], logits.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), v.data_ptr(),
-        product.data_ptr(),
-    )  # fmt: skip
-    return product
-
-
 def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
     logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
@@ -122,30 +107,51 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     return drawn, tilted
 
 
-def sample_and_keep(
+def prepare(
     logits: Tensor,
     k: Tensor,
-    seed: Tensor,
     shape: tuple[int, ...],
     check: Callable[[Tensor], None] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Samples in this shape for a seed and those that follow it, and what spares
-    :func:`covariance_product_after` the most work: of short rows the coins as they lay side by
-    side, else the tilted logits. If a row admits no sample, the check is called."""
-    logits = logits.contiguous()
-    rows, n = logits.shape
-    drawn = logits.new_empty(shape)
-    samples = drawn.numel() // max(rows * n, 1)
+) -> tuple[
+    Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor, Tensor], Tensor]
+]:
+    """For logits like these: a function of them and of a seed, which draws samples in this shape,
+    for it and those that follow it; and one of the logits, of what the first kept for it, and of v,
+    for their covariance products.
+
+    Kept are of short rows the coins as they lay side by side, else the tilted logits. If a row
+    admits no sample, the check is called.
+    """
+    (rows, n), dtype, k = logits.shape, logits.dtype, k.contiguous()
+    samples = math.prod(shape) // max(rows * n, 1)
     many = room_for_coins(rows, n, logits.itemsize)
-    kept = logits.new_empty(many) if many else torch.empty_like(logits)
-    addresses = (0, kept.data_ptr()) if many else (kept.data_ptr(), 0)
-    outcome = _run(
-        _KERNELS[logits.dtype].sample, rows, n, samples, many, 1, logits.data_ptr(),
-        k.data_ptr(), seed.data_ptr(), *addresses, drawn.data_ptr(),
-    )  # fmt: skip
-    if outcome >= IMPOSSIBLE and check:
-        check(logits)
-    if outcome % IMPOSSIBLE:
-        drawn, kept = sample(logits, k, following(seed, (samples, rows)))
-        drawn = drawn.reshape(shape)
-    return drawn, kept
+    compiled, precision, counts = _KERNELS[dtype], PRECISIONS[dtype], k.data_ptr()
+
+    def sample_and_keep(logits: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
+        logits = logits.contiguous()
+        drawn = logits.new_empty(shape)
+        kept = logits.new_empty(many) if many else torch.empty_like(logits)
+        at = kept.data_ptr()
+        outcome = _run(
+            compiled.sample, rows, n, samples, many, 1, logits.data_ptr(), counts,
+            seed.data_ptr(), 0 if many else at, at if many else 0, drawn.data_ptr(),
+        )  # fmt: skip
+        if outcome >= IMPOSSIBLE and check:
+            check(logits)
+        if outcome % IMPOSSIBLE:
+            drawn, kept = sample(logits, k, following(seed, (samples, rows)))
+            drawn = drawn.reshape(shape)
+        return drawn, kept
+
+    def product_after(logits: Tensor, kept: Tensor, v: Tensor) -> Tensor:
+        if kept.dim() == 2:
+            return covariance_product(kept, k, v)
+        logits, v = logits.contiguous(), v.contiguous()
+        product = torch.empty_like(logits)
+        _run(
+            compiled.covariance_product, rows, n, precision.tail, precision.decay, many,
+            logits.data_ptr(), 0, kept.data_ptr(), counts, v.data_ptr(), product.data_ptr(),
+        )  # fmt: skip
+        return product
+
+    return sample_and_keep, product_after
