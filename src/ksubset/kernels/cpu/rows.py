@@ -217,44 +217,46 @@ def infer(
         return
     # Tilted as tilt and sample do it; the tables in float64, or their logarithms would show how
     # many factors went into them.
-    lanes, many = width(logits), short.pairs(n)
+    lanes, fewer, many = width(logits), width(shift), short.pairs(n)
     work = np.empty((4, many * lanes), logits.dtype)
     items, spare, heads, tails = work[0], work[1], work[2], work[3]
     marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0)
-    block = np.empty((width(shift), n), np.float64)
-    wide = np.empty((5, many * width(shift)), np.float64)
-    prefix = np.zeros((many // 2 + 1) * (n // 2 + 3) * width(shift), np.float64)
-    suffix = np.empty((n // 2 + 3) * width(shift), np.float64)
-    wide_marks, wide_bounds = np.empty(short.MARKS * width(shift), np.float64), (0, 0)
-    totals = np.empty(short.TOTALS * width(shift), np.float64)
+    block = np.empty((fewer, n), np.float64)
+    wide = np.empty((5, many * fewer), np.float64)
+    theta, t, wide_heads, wide_tails, mu = wide[0], wide[1], wide[2], wide[3], wide[4]
+    wide_marks, wide_bounds = np.empty(short.MARKS * fewer, np.float64), (0, 0)
+    prefix = np.zeros((many // 2 + 1) * (n // 2 + 3) * fewer, np.float64)
+    suffix = np.empty((n // 2 + 3) * fewer, np.float64)
+    totals = np.empty(short.TOTALS * fewer, np.float64)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
         bounds = short.gather_counts(k, r, have, n, bounds, marks)
         short.tilt(items, n, marks, spare, heads, tails)
         short.scatter(items, tilted, r, have)
-        for start in range(0, have, width(shift)):
-            some = min(width(shift), have - start)
-            wide_bounds = short.gather_counts(k, r + start, some, n, wide_bounds, wide_marks)
+        for start in range(0, have, fewer):
+            some = min(fewer, have - start)
             short.convert(logits, r + start, block, 0, some)
-            short.gather(block, 0, some, wide[0])
+            short.gather(block, 0, some, theta)
             short.convert(tilted, r + start, block, 0, some)
-            short.gather(block, 0, some, wide[1])
-            short.toss(wide[1], n, wide_marks, wide[2], wide[3])
+            short.gather(block, 0, some, t)
+            wide_bounds = short.gather_counts(k, r + start, some, n, wide_bounds, wide_marks)
+            short.toss(t, n, wide_marks, wide_heads, wide_tails)
             short.infer(
-                n, wide_bounds[0], wide_bounds[1], wide_marks, wide[0], wide[1], wide[2], wide[3],
-                prefix, suffix, wide[4], totals,
+                n, wide_bounds[0], wide_bounds[1], wide_marks, theta, t, wide_heads, wide_tails,
+                prefix, suffix, mu, totals,
             )  # fmt: skip
-            short.scatter(wide[4], block, 0, some)
+            short.scatter(mu, block, 0, some)
             short.convert(block, 0, marginals, r + start, some)
             for lane in range(some):
-                at, odd = r + start + lane, short.ODD * lanes + start + lane
-                if marks[odd] > 0 or wide_marks[short.ODD * width(shift) + lane] > 0:
+                at, mark = r + start + lane, start + lane
+                odd = marks[short.ODD * lanes + mark] + wide_marks[short.ODD * fewer + lane]
+                if odd > 0:
                     log_partition[at], log_mass[at], shift[at], entropy[at] = _infer_one(
                         k[at], logits[at], tail, decay, scratch, rarer, marginals[at], tilted[at]
                     )
                     continue
-                shift[at] = marks[short.SHIFT * lanes + start + lane]
+                shift[at] = marks[short.SHIFT * lanes + mark]
                 log_partition[at], log_mass[at], entropy[at] = short.logarithms(
                     totals, lane, k[at], shift[at]
                 )
