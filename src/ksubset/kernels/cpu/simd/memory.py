@@ -9,7 +9,16 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from ksubset.kernels.cpu.simd.lanes import HALVES, PAIRS, SEEDS, fill, lane_numbers, lanes_of, width
+from ksubset.kernels.cpu.simd.lanes import (
+    HALVES,
+    PAIRS,
+    SEEDS,
+    Lanes,
+    fill,
+    lane_numbers,
+    lanes_of,
+    width,
+)
 
 
 def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, vector: Any) -> Any:
@@ -17,17 +26,36 @@ def _address(context: Any, builder: Any, kind: Any, array: Any, index: Any, vect
     return builder.bitcast(builder.gep(data, [index]), vector.as_pointer())
 
 
+def _loading(kind: Lanes) -> Any:
+    """How such a vector is read from an array, at an index."""
+
+    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        vector = context.get_value_type(kind)
+        place = _address(context, builder, sig.args[0], args[0], args[1], vector)
+        return builder.load(place, align=kind.dtype.bitwidth // 8)
+
+    return lower
+
+
 @intrinsic
 def load(typing: Any, array: Any, index: Any) -> Any:
     """array[index : index + width]."""
     kind = lanes_of(array)
+    return kind(array, types.intp), _loading(kind)
 
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = context.get_value_type(kind)
-        place = _address(context, builder, sig.args[0], *args, vector)
-        return builder.load(place, align=kind.dtype.bitwidth // 8)
 
-    return kind(array, types.intp), lower
+@intrinsic
+def load_pair(typing: Any, array: Any, index: Any) -> Any:
+    """array[index : index + 2 width]."""
+    kind = PAIRS[lanes_of(array)]
+    return kind(array, types.intp), _loading(kind)
+
+
+@intrinsic
+def load_seeds(typing: Any, array: Any, index: Any, like: Any) -> Any:
+    """One 64-bit integer for every lane of a vector of the elements of ``like``."""
+    kind = SEEDS[lanes_of(like)]
+    return kind(array, types.intp, like), _loading(kind)
 
 
 @intrinsic
@@ -44,32 +72,6 @@ def store(typing: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.intp, kind), lower
-
-
-@intrinsic
-def load_pair(typing: Any, array: Any, index: Any) -> Any:
-    """array[index : index + 2 width]."""
-    kind = PAIRS[lanes_of(array)]
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = context.get_value_type(kind)
-        place = _address(context, builder, sig.args[0], *args, vector)
-        return builder.load(place, align=kind.dtype.bitwidth // 8)
-
-    return kind(array, types.intp), lower
-
-
-@intrinsic
-def load_seeds(typing: Any, array: Any, index: Any, like: Any) -> Any:
-    """One 64-bit integer for every lane of a vector of the elements of ``like``."""
-    kind = SEEDS[lanes_of(like)]
-
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        vector = context.get_value_type(kind)
-        place = _address(context, builder, sig.args[0], args[0], args[1], vector)
-        return builder.load(place, align=8)
-
-    return kind(array, types.intp, like), lower
 
 
 @intrinsic
