@@ -230,7 +230,7 @@ def _all_finite(logits: Tensor) -> bool:
     """Whether no logit is infinite or NaN, in one pass: most often all there is to check."""
     if logits.numel() == 0:
         return True
-    low, high = torch.aminmax(logits.detach())  # NaN, if there is any
+    low, high = torch.aminmax(logits)  # NaN, if there is any
     return float(low) > -math.inf and float(high) < math.inf
 
 
