@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from problems import INF
+from test_exactness import FALSE_ALARM, p_value
 from torch import Tensor
 
 from ksubset import oracle
@@ -19,7 +20,7 @@ from ksubset.kernels import cpu
 from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.spectral import PRECISIONS
 
-SHAPES = [(70, 20, 7), (40, 1000, 10), (40, 1000, 400)]  # in lanes, with replacement, by halves
+SHAPES = [(70, 20, 7), (40, 1000, 10), (40, 1000, 400)]  # in lanes, with replacement, tossed
 
 
 def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
@@ -100,6 +101,20 @@ def test_frequencies_are_the_marginals(n: int, k: int, scale: float) -> None:
     variance = float(v @ torch.as_tensor(law.covariance_product(v)))
     values = (z - mu) @ v
     assert abs(values.square().mean() / variance - 1) < 5 * (2.5 / draws) ** 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("n", "k"), [(66, 5), (150, 6), (1100, 7)])
+def test_tossed_coins_follow_the_law(n: int, k: int, dtype: torch.dtype) -> None:
+    """All items but ten have no chance worth counting, and too much of one to be left out: so
+    coins are tossed, in one to three rounds, and subsets can be counted."""
+    generator = torch.Generator().manual_seed(n)
+    heavy = torch.randperm(n, generator=generator)[:10]
+    logits = torch.full((1, n), -45.0, dtype=dtype)
+    logits[0, heavy] = torch.randn(10, generator=generator).to(dtype)
+    seeds = torch.randint(1 << 62, (100_000, 1), generator=generator)
+    z = cpu.sample(logits, torch.tensor([k]), seeds)[0][:, 0]
+    assert p_value(z[:, heavy], logits[0, heavy].double(), k) > FALSE_ALARM
 
 
 def test_compiled_code_is_found_again(tmp_path: Path) -> None:

@@ -277,8 +277,9 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
     odds = np.empty(padded(n), logits.dtype)
     sums = np.empty(padded(n) // 16, np.float64)
     table = np.empty((sampling.DP_ITEMS + 1, sampling.DP_ITEMS + 1), np.float64)
-    columns = np.arange(n)
-    picked = np.empty(n, np.int64)
+    columns = np.arange(n).astype(np.int32)
+    picked = np.empty(n, np.int32)
+    limits, flags = np.empty(n, np.int64), np.empty(n, np.uint8)
 
     lanes = width(logits)
     group = lanes if _is_short(n) else 1
@@ -319,7 +320,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                     seed = np.uint64(seeds[0] + s if len(seeds) == 1 else seeds[s])
                     done, disturbed = sampling.draw(
                         row, used, n, k[at], key(seed), coins, nodes, wide, table, columns,
-                        odds, sums, picked, drawn[s],
+                        odds, sums, limits, flags, picked, drawn[s],
                     )  # fmt: skip
                     if not done:
                         drawn[s, 0] = -1

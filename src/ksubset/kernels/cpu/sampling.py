@@ -3,8 +3,10 @@
 Free coins are drawn in one of three ways. Few of them: by the paper's backward DP. Coins that
 fall heads rarely, all of them: k draws *with* replacement, in proportion to the odds, repeated
 until they are k different ones, which leaves the k-subset law (docs/mathematics.md). Otherwise
-half of the coins is tossed and accepted as in kernels/halving.py, until one of the first two ways
-is open for the rest. Where heads are the likelier side of most coins, tails are drawn.
+all coins but an eighth are tossed, and these accept the outcome or not, as in kernels/halving.py,
+until one of the first two ways is open for them. (There it is half of the coins. To ask fewer
+means more tosses in vain, which cost less here.) Where heads are the likelier side of most coins,
+tails are drawn.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ import numpy as np
 
 from ksubset.kernels.cpu import moments
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.moments import IMAG, PQ, REAL
-from ksubset.kernels.cpu.noise import uniform
+from ksubset.kernels.cpu.moments import IMAG, REAL, X
+from ksubset.kernels.cpu.noise import random_bits, uniform
 from ksubset.kernels.cpu.simd import (
+    absolute,
     choose,
     clear,
     copy,
@@ -32,12 +35,15 @@ from ksubset.kernels.cpu.tilt import padded, tilt_row
 
 DP_ITEMS = 64
 _MOST_COLLISIONS = 4.0  # sum of squared odds: one draw in seven has no collision, or more
-_TRIES = 64  # of halving, 0.7 of which are accepted
+_TRIES = 256  # of tosses, a third of which are accepted
 _DRAWS = 256
 _BLOCK = 32
+PARTS, _TILE = 8, 16  # parts take tiles in turn; a tile is whole vectors of either type
+_MOST_BITS = np.int64((1 << 63) - 1)
 
-# Of the spectrum that tells how likely the other half takes the rest: see kernels/halving.py.
-_TAIL, _DECAY = 85.0, 41.0
+# Of the spectrum that tells how likely the part not tossed takes the rest: see kernels/halving.py.
+# What an eighth takes has almost its own deviation, where that of a half is smaller.
+TAIL, DECAY = 110.0, 41.0
 
 
 @part
@@ -86,16 +92,6 @@ def _odds(t, m, odds, sums):
         whole += total(inside)
         sums[block // _BLOCK] = whole
     return total(squares)
-
-
-@part
-def _probabilities(t, m):
-    """In place: from logits to probabilities."""
-    for i in range(0, padded(m), width(t)):
-        at = load(t, i)
-        e = exp_negative(at)
-        x = e / (1.0 + e)
-        store(t, i, choose(at, 0.0, 1.0 - x, x))
 
 
 @part
@@ -151,66 +147,108 @@ def _mass(offset, number, count, nodes):
 
 
 @part
-def _halve(t, m, k, columns, key, counter, coins, nodes, wide, z):
-    """Toss half of the coins, of the smaller variance, until the others accept what is left.
+def _widest_part(t, m, x):
+    """Fill x, how likely the rarer sides are. Returns which part has the largest variance."""
+    most, widest = -1.0, 0
+    for which in range(PARTS):
+        spread = fill(t, 0.0)
+        for tile in range(which * _TILE, padded(m), PARTS * _TILE):
+            for i in range(tile, tile + _TILE, width(t)):
+                e = exp_negative(load(t, i))
+                rarer = e / (1.0 + e)
+                store(x, i, rarer)
+                spread = spread + (rarer - rarer * rarer)
+        variance = total(spread)
+        if variance > most:
+            most, widest = variance, which
+    return widest
 
-    Moves the other half to the front, tilted anew. Returns their number and count; -1 for a row
-    that ran out of tries.
-    """
-    half = m // 2
-    odd = np.full(padded(half + 1), -np.inf, t.dtype)
-    odd_columns = np.empty(half + 1, np.int64)
-    moments.toss(t, m, coins)
-    even_spread, odd_spread = 0.0, 0.0
+
+@part
+def _limits(t, m, x, limits):
+    """Of how many of 2^63 equally likely numbers heads are the first."""
     for i in range(m):
-        spread = np.float64(coins[PQ, i])
-        if i % 2:
-            odd_spread += spread
-        else:
-            even_spread += spread
-    # The half to keep goes to the front, the half to toss into arrays of its own.
-    keep = 1 if m % 2 == 0 and even_spread < odd_spread else 0
+        rarer = np.int64(np.float64(x[i]) * 2.0**63)
+        limits[i] = _MOST_BITS - rarer if t[i] > 0 else rarer
+
+
+@part
+def _move(array, m, which):
+    """A part to the front. Returns its size."""
     kept = 0
-    tossed = 0
-    for i in range(m):
-        if i % 2 == keep:
-            t[kept], columns[kept] = t[i], columns[i]
-            kept += 1
-        else:
-            odd[tossed], odd_columns[tossed] = t[i], columns[i]
-            tossed += 1
-    t[kept : padded(kept)] = -np.inf
+    for tile in range(which * _TILE, m, PARTS * _TILE):
+        size = min(_TILE, m - tile)
+        for i in range(size):
+            array[kept + i] = array[tile + i]
+        kept += size
+    return kept
 
+
+@part
+def _toss(key, counter, m, limits, flags):
+    """Returns the number of heads."""
+    heads = 0
+    for i in range(m):
+        bits = np.int64(random_bits(key, np.uint64(counter + i)) >> np.uint64(1))
+        flag = np.uint8(bits < limits[i])
+        flags[i] = flag
+        heads += flag
+    return heads
+
+
+@part
+def _narrow(t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, picked, z):
+    """Toss all coins but a part, that of the largest variance, until it accepts what is left.
+
+    Moves this part to the front, tilted anew. Returns its number and count; -1 for a row that ran
+    out of tries.
+    """
+    which = _widest_part(t, m, coins[X])
+    _limits(t, m, coins[X], limits)
+    for tile in range(which * _TILE, m, PARTS * _TILE):
+        limits[tile : min(tile + _TILE, m)] = 0
+    kept = _move(t, m, which)
+    t[kept : padded(kept)] = -np.inf
     variance, free, ups, likely, mean, _ = moments.toss(t, kept, coins)
     mean -= likely  # counted as the characteristic function counts
-    count, number = moments.place_nodes(variance, free, _TAIL, _DECAY, nodes)
+    count, number = moments.place_nodes(variance, free, TAIL, DECAY, nodes)
     moments.characteristic(kept, coins, count, nodes, wide)
     low = math.floor(mean)
     most = max(_mass(low, number, count, nodes), _mass(low + 1, number, count, nodes))
-    _probabilities(odd, tossed)
     for _ in range(_TRIES):
-        heads = 0
-        for i in range(tossed):
-            head = uniform(key, counter + i) < odd[i]
-            z[odd_columns[i]] = head
-            heads += head
-        counter += tossed
-        u = uniform(key, counter)
-        counter += 1
-        rest = k - heads
+        rest = k - _toss(key, counter, m, limits, flags)
+        u = uniform(key, counter + m)
+        counter += m + 1
         # Counts further out than half of N are those of aliases, unless N covers all counts.
         if rest < 0 or rest > kept or (kept >= number and 2 * abs(rest - ups - mean) >= number):
             continue
         if u * most < _mass(rest - ups, number, count, nodes):
+            found = 0
+            for i in range(m):
+                picked[found] = columns[i]
+                found += flags[i]
+            for i in range(found):
+                z[picked[i]] = 1
+            _move(columns, m, which)
             tilt_row(t, kept, rest)
             return kept, rest, counter
     return -1, -1, counter
 
 
 @part
+def _all_finite(t, m):
+    finite = fill(t, 0.0)
+    for i in range(0, padded(m), width(t)):
+        finite = finite + choose(np.inf, absolute(load(t, i)), 1.0, 0.0)
+    return total(finite) == m
+
+
+@part
 def _compact(t, m, columns, k, z):
     """Move the coins that may fall both ways to the front and settle the others. Returns how many
     there are, and how many heads are left to them."""
+    if _all_finite(t, m):
+        return m, k
     kept = 0
     for i in range(m):
         if abs(t[i]) < np.inf:
@@ -224,46 +262,55 @@ def _compact(t, m, columns, k, z):
 
 
 @part
-def draw(row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, picked, z):
+def draw(
+    row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, limits, flags, picked, z
+):
     """A k-hot row z of zeros and ones. Returns whether that came to pass within the tries allowed,
     and whether columns, 0 ... n - 1, were used up. t may hold anything.
 
     row: n tilted logits padded with -inf.
     """
     clear(z, n)
+    counter = 0
     # The common case first. Forbidden coins have odds of 0 and are in nobody's way, a certain
     # one has infinite odds and sends the row to the general case.
-    if n > DP_ITEMS and 2 * k <= n and _odds(row, n, odds, sums) < _MOST_COLLISIONS:
+    seen = n > DP_ITEMS and 2 * k <= n
+    if seen and _odds(row, n, odds, sums) < _MOST_COLLISIONS:
         done, counter = _with_replacement(n, k, columns, key, 0, odds, sums, picked, z)
         if done:
             return True, False
-    else:
-        counter = 0
     copy(row, t, padded(n))
     m, k = _compact(t, n, columns, k, z)
+    seen = seen and m == n
     while k > 0 and k < m:
         if m <= DP_ITEMS:
             _by_dp(t, m, k, columns, key, counter, table, z)
             return True, True
-        # Choosing m - k tails is the same.
-        flipped = 2 * k > m
-        if flipped:
-            k = m - k
-            for i in range(m):
-                t[i] = -t[i]
-        done = False
-        if _odds(t, m, odds, sums) < _MOST_COLLISIONS:
-            done, counter = _with_replacement(m, k, columns, key, counter, odds, sums, picked, z)
-        if flipped:
-            k = m - k
-            for i in range(m):
-                t[i] = -t[i]
-            if done:
+        if not seen:
+            # Choosing m - k tails is the same.
+            flipped = 2 * k > m
+            if flipped:
+                k = m - k
                 for i in range(m):
-                    z[columns[i]] = 1 - z[columns[i]]
-        if done:
-            return True, True
-        m, k, counter = _halve(t, m, k, columns, key, counter, coins, nodes, wide, z)
+                    t[i] = -t[i]
+            done = False
+            if _odds(t, m, odds, sums) < _MOST_COLLISIONS:
+                done, counter = _with_replacement(
+                    m, k, columns, key, counter, odds, sums, picked, z
+                )
+            if flipped:
+                k = m - k
+                for i in range(m):
+                    t[i] = -t[i]
+                if done:
+                    for i in range(m):
+                        z[columns[i]] = 1 - z[columns[i]]
+            if done:
+                return True, True
+        seen = False
+        m, k, counter = _narrow(
+            t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, picked, z
+        )
         if m < 0:
             return False, True
         m, k = _compact(t, m, columns, k, z)

@@ -19,8 +19,9 @@ _INF = tl.constexpr(float("inf"))
 _WIDE_VARIANCE = tl.constexpr(32.0)
 _ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
 _NODES = tl.constexpr(32)
-# Counts beyond N / 2, 3.8 deviations of what is kept or 5.5 of what it takes, are rejected.
-TAIL, DECAY = tl.constexpr(30.0), tl.constexpr(19.0)
+# Counts beyond N / 2, 5.6 deviations of what is kept, are rejected. Of what it takes these are six
+# or more, where an eighth is kept or a quarter.
+TAIL, DECAY = tl.constexpr(64.0), tl.constexpr(19.0)
 # Where the counters of each kind of number start (those of tosses at 0).
 _ONE_BY_ONE, _ACCEPT = tl.constexpr(0x40000000), tl.constexpr(0x7FFFFFF0)
 
