@@ -127,6 +127,19 @@ def check_long_rows() -> None:
             assert (z[:, 1, 5] == 0).all()
 
 
+def check_levels_far_apart() -> None:
+    """More items are chosen than stand on the upper level, and no number tilts the lower one."""
+    far = torch.finfo(torch.float32).min
+    logits = torch.tensor([[0.0, far, far, 0.0, far, far, far], [0.0, *6 * [-1e30]]])
+    k = torch.tensor([3, 2])
+    expected = torch.where(logits == 0, 1.0, torch.tensor([[1 / 5], [1 / 6]]))
+    for kernels in (rows, long):
+        assert (kernels.infer(logits, k)[1] - expected).abs().max() <= TOLERANCE.marginals
+        z, _ = kernels.sample(logits, k, torch.arange(4).reshape(2, 2))
+        assert torch.equal(z.sum(-1), k.float().expand(2, 2))
+        assert (z[:, logits == 0] == 1).all()
+
+
 if __name__ == "__main__":
     poison()
     check_samples()
@@ -134,5 +147,6 @@ if __name__ == "__main__":
     check_long_samples()
     check_many_draws()
     check_long_rows()
+    check_levels_far_apart()
     check_moments()
     print("all right")

@@ -15,6 +15,7 @@ from problems import INF
 from test_exactness import FALSE_ALARM, p_value
 from torch import Tensor
 
+import ksubset
 from ksubset import oracle
 from ksubset.kernels import cpu
 from ksubset.kernels.cpu.series import powers_for
@@ -115,6 +116,51 @@ def test_tossed_coins_follow_the_law(n: int, k: int, dtype: torch.dtype) -> None
     seeds = torch.randint(1 << 62, (100_000, 1), generator=generator)
     z = cpu.sample(logits, torch.tensor([k]), seeds)[0][:, 0]
     assert p_value(z[:, heavy], logits[0, heavy].double(), k) > FALSE_ALARM
+
+
+def test_forbidden_items_at_the_end_of_a_block_are_not_drawn() -> None:
+    """With these seeds they were, when what rounding had added to the block fell to its last."""
+    logits = 0.3 * torch.randn(64, 128, generator=torch.Generator().manual_seed(0))
+    logits[:, 31::32] = -INF
+    for row, seed in ((46, 24347566), (42, 41764522)):
+        z, _ = cpu.sample(logits[row : row + 1], torch.tensor([12]), torch.tensor([[seed]]))
+        assert not z[0, 0, 31::32].any()
+        assert z.sum() == 12
+
+
+@pytest.mark.parametrize("method", ["auto", "dp", "tree", "spectral"])
+@pytest.mark.parametrize("n", [7, 100])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("share", [1.0, 1e-3])
+def test_levels_far_apart(n: int, dtype: torch.dtype, share: float, method: str) -> None:
+    """More items are chosen than stand on the upper level, and no number tilts the lower one."""
+    far = share * torch.finfo(dtype).min
+    logits = torch.full((n,), far, dtype=dtype)
+    logits[[0, n - 2]] = 0
+    marginals = ksubset.marginals(logits, 3, method=method)
+    expected = torch.where(logits == 0, 1.0, 1 / (n - 2)).to(dtype)
+    assert torch.allclose(marginals, expected, rtol=1e-5)
+    assert torch.allclose(
+        ksubset.entropy(logits, 3, method=method), torch.tensor(n - 2.0).log().to(dtype)
+    )
+    z = ksubset.sample(logits, 3, (50,), method=method)
+    assert (z.sum(-1) == 3).all()
+    assert (z[:, logits == 0] == 1).all()
+
+
+def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interpreter that ends gives none."""
+
+    class Closed:
+        def submit(self, *_: object) -> None:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    logits, k = torch.randn(4000, 20), torch.full((4000,), 3)
+    expected = cpu.infer(logits, k)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    monkeypatch.setattr(cpu, "_pool", lambda *_: Closed())
+    for one, other in zip(expected, cpu.infer(logits, k), strict=True):
+        assert torch.equal(one, other)
 
 
 def test_compiled_code_is_found_again(tmp_path: Path) -> None:

@@ -198,3 +198,15 @@ def test_logarithms_do_not_show_how_many_terms_they_are_of() -> None:
     log_prob = ksubset.log_prob(row, 54, ksubset.mode(row, 54))
     truth = -math.log1p(108 * math.exp(float(row[0].double() - row[2].double())))
     assert abs(float(log_prob) / truth - 1) < 0.05
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("offset", [-1001.0, -1000.0, -995.0, 300.0, 1000.0])
+def test_the_item_that_makes_pairs_is_no_coin(offset: float, dtype: torch.dtype) -> None:
+    """However far a row of an odd number of items is shifted."""
+    for k in (1, 2):
+        logits = torch.full((9, 3), offset, dtype=dtype, requires_grad=True)
+        ksubset.simple(logits, k).backward(torch.tensor([1.0, 0.0, 0.0], dtype=dtype).expand(9, 3))
+        expected = torch.tensor([2 / 9, -1 / 9, -1 / 9], dtype=dtype).expand(9, 3)
+        assert logits.grad is not None
+        assert torch.allclose(logits.grad, expected, atol=1e-6)

@@ -137,6 +137,8 @@ def _solve(
     few = chosen <= count / 2
     rare = torch.where(few, chosen, count - chosen)
     c = start.clamp(low, high)
+    # At its first ends, never looked at, the bracket has the extreme coins near zero.
+    low_variance = high_variance = torch.full_like(c, torch.inf)
     for step in range(_MAX_STEPS):
         t = theta + c.unsqueeze(-1)
         up = t > 0
@@ -155,14 +157,19 @@ def _solve(
         polished = c - (excess / variance).clamp(-2, 2).nan_to_num(0, 0, 0)
         low = torch.where(excess < 0, torch.maximum(low, c), low)
         high = torch.where(excess > 0, torch.minimum(high, c), high)
+        low_variance = torch.where(excess < 0, variance, low_variance)
+        high_variance = torch.where(excess > 0, variance, high_variance)
         bisect = _middle(low, high)
         inside = (newton > low) & (newton < high) & (step % 3 != 2)
         following = torch.where(close, polished, torch.where(inside, newton, bisect))
         c = torch.where(done, c, following)
         done = done | close
         if can_synchronise(done) and bool(done.all()):
-            break
-    return c
+            return c
+    # Among logits far apart there may be no number that is close. Of the two neighbours that the
+    # bracket has closed in on, the one that has the coins in question near zero leaves the rest to
+    # a second solve.
+    return torch.where(done, c, torch.where(low_variance > high_variance, low, high))
 
 
 def _middle(low: Tensor, high: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -44,12 +45,15 @@ def _run(kernel: Callable[..., int | None], rows: int, n: int, *arguments: float
         return kernel(0, rows, rows, n, *arguments) or 0
     groups = -(-rows // GROUP)
     bounds = [min(rows, groups * i // threads * GROUP) for i in range(threads + 1)]
-    pool = _pool(os.getpid(), threads - 1)
-    others = [
-        pool.submit(kernel, bounds[i], bounds[i + 1], rows, n, *arguments)
-        for i in range(1, threads)
-    ]
-    result = kernel(bounds[0], bounds[1], rows, n, *arguments) or 0
+    shares = list(pairwise(bounds))
+    pool, others = _pool(os.getpid(), threads - 1), []
+    try:
+        while len(shares) > 1:
+            others.append(pool.submit(kernel, *shares[-1], rows, n, *arguments))
+            shares.pop()
+    except RuntimeError:  # an interpreter that ends has no more threads to give
+        pass
+    result = sum(kernel(*share, rows, n, *arguments) or 0 for share in shares)
     return result + sum(other.result() or 0 for other in others)
 
 

@@ -81,15 +81,14 @@ def _odds(t, m, odds, sums):
     whole = 0.0
     squares = fill(t, 0.0)
     for block in range(0, m, _BLOCK):
-        inside = fill(t, 0.0)
         for i in range(block, min(block + _BLOCK, padded(m)), width(t)):
             at = load(t, i)
             e = exp_negative(at)
             value = choose(at, 0.0, 1.0 / e, e)
             store(odds, i, value)
-            inside = inside + value
             squares = squares + value * value
-        whole += total(inside)
+            # In float64: what a sum has too much would fall to the last of the block.
+            whole += total(value)
         sums[block // _BLOCK] = whole
     return total(squares)
 
@@ -117,7 +116,8 @@ def _with_replacement(m, k, columns, key, counter, odds, sums, picked, z):
             while i < last and rest >= odds[i]:
                 rest -= odds[i]
                 i += 1
-            if z[columns[i]] == 1:
+            # Drawn before, or beyond the last by rounding.
+            if z[columns[i]] == 1 or rest >= odds[i]:
                 break
             z[columns[i]] = 1
             picked[count] = columns[i]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-STEPS = tl.constexpr(64)
+STEPS = tl.constexpr(96)  # of which every third halves the bracket, if no other does
 _INF = tl.constexpr(float("inf"))
 
 
@@ -61,25 +61,31 @@ def depths_of(theta, few, top, use):
 
 
 @triton.jit
-def improve(c, excess, variance, few, rare, low, high, best, least, step):
-    """A step of coins._solve: the next c, the bracket, the best c so far and how far off it was,
-    and whether c was close."""
+def improve(c, excess, variance, few, rare, low, high, low_variance, high_variance, step):
+    """A step of coins._solve: the next c, the bracket, the variances at its ends, and whether c was
+    close."""
     mean_rare = tl.maximum(tl.where(few, excess, -excess) + rare, 1e-30)
     move = tl.log(rare / mean_rare) * mean_rare / tl.maximum(variance, 1e-30)
     newton = c + tl.where(few, move, -move)
     close = tl.abs(excess) <= 0.05 * tl.maximum(tl.sqrt(variance), 1.0)
     polish = excess / tl.maximum(variance, 1e-37)
     polish = tl.minimum(tl.maximum(polish, -2.0), 2.0)
-    # Logits at the end of the floating point numbers may leave no c that is close; the last of
-    # several that are equally far off is the one the bracket closed in on.
-    best = tl.where(tl.abs(excess) <= least, c, best)
-    least = tl.minimum(least, tl.abs(excess))
     low = tl.where(excess < 0, tl.maximum(low, c), low)
     high = tl.where(excess > 0, tl.minimum(high, c), high)
+    low_variance = tl.where(excess < 0, variance, low_variance)
+    high_variance = tl.where(excess > 0, variance, high_variance)
     inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
     middle = bisect(low.to(tl.float32), high.to(tl.float32)).to(low.dtype)
     c = tl.where(close, c - polish, tl.where(inside, newton, middle))
-    return c, low, high, best, least, close
+    return c, low, high, low_variance, high_variance, close
+
+
+@triton.jit
+def outcome(c, close, step, low, high, low_variance, high_variance):
+    """c, if it was close, or if there was nothing to solve; else the end of the bracket that has
+    the coins in question near zero (see cpu/tilt.py)."""
+    end = tl.where(low_variance > high_variance, low, high)
+    return tl.where(close, c, tl.where(step > 0.5, end, c))
 
 
 @triton.jit
@@ -90,8 +96,8 @@ def solve(theta, chosen, count, start, low, high, is_open):
     c = tl.minimum(tl.maximum(start, low), high)
     step = chosen * 0
     deviation = chosen * 0 + 1
-    best = c
-    least = chosen * 0 + _INF
+    low_variance = chosen * 0 + _INF
+    high_variance = chosen * 0 + _INF
     close = is_open < 0
     running = is_open > 0
     while running:
@@ -103,12 +109,12 @@ def solve(theta, chosen, count, start, low, high, is_open):
         signed_sum, variance, heads = tl.reduce((signed, x * (1 - x), up.to(tl.float32)), 0, add3)
         excess = signed_sum + (heads - chosen)
         deviation = tl.maximum(tl.sqrt(variance), 1.0)
-        c, low, high, best, least, close = improve(
-            c, excess, variance, few, rare, low, high, best, least, step
+        c, low, high, low_variance, high_variance, close = improve(
+            c, excess, variance, few, rare, low, high, low_variance, high_variance, step
         )
         step += 1
         running = tl.where(close, step * 0, STEPS - step) > 0.5
-    return tl.where(close, c, best), deviation
+    return outcome(c, close, step, low, high, low_variance, high_variance), deviation
 
 
 @triton.jit

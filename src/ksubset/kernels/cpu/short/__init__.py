@@ -5,7 +5,8 @@ paper's O(nk) tables, in linear space thanks to the tilt, take less work than th
 (cpu/moments.py): a state is a handful of instructions for all lanes. Where more than half of the
 items are chosen, lanes work on those left out: their logits change sign, which a covariance does
 not notice. Rows with anything out of the ordinary (an infinite logit, no choice, a tilt that does
-not converge) are odd: they are left to what works on long ones. No lane depends on the others.
+not converge) are odd: they are left to what works on long ones. No lane depends on the others, but
+for the last digit of a product where their k differ.
 """
 
 from __future__ import annotations

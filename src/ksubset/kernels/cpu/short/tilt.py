@@ -31,7 +31,7 @@ _DRIFT = 4.0
 def _finish_pair(theta, n, side):
     """An item to make their number even: no coin, it falls tails for sure."""
     if n % 2:
-        store(theta, n * width(theta), -1000.0 * side)
+        store(theta, n * width(theta), -1e30 * side)  # however far it is shifted
 
 
 @inlined

@@ -6,7 +6,15 @@ import triton
 import triton.language as tl
 
 from ksubset.kernels.cuda.long.board import load_tiles, share4, share_extremes
-from ksubset.kernels.cuda.tilt import STEPS, add3, add4, depths_of, first_guess, improve
+from ksubset.kernels.cuda.tilt import (
+    STEPS,
+    add3,
+    add4,
+    depths_of,
+    first_guess,
+    improve,
+    outcome,
+)
 
 _INF = tl.constexpr(float("inf"))
 
@@ -23,8 +31,8 @@ def solve(
     rare = tl.where(few, chosen, count - chosen)
     c = tl.minimum(tl.maximum(start, low), high)
     step = chosen * 0
-    best = c
-    least = chosen * 0 + _INF
+    low_variance = chosen * 0 + _INF
+    high_variance = chosen * 0 + _INF
     deviation = chosen * 0 + 1
     close = is_open < 0
     running = is_open > 0
@@ -46,12 +54,13 @@ def solve(
         a, variance, d, _unused, epoch = share4(a, b, d, d, board, counter, epoch, g, G, GP)
         excess = a + (d - chosen)
         deviation = tl.maximum(tl.sqrt(variance), 1.0)
-        c, low, high, best, least, close = improve(
-            c, excess, variance, few, rare, low, high, best, least, step
+        c, low, high, low_variance, high_variance, close = improve(
+            c, excess, variance, few, rare, low, high, low_variance, high_variance, step
         )
         step += 1
         running = tl.where(close, step * 0, STEPS - step) > 0.5
-    return tl.where(close, c, best), deviation, epoch
+    c = outcome(c, close, step, low, high, low_variance, high_variance)
+    return c, deviation, epoch
 
 
 @triton.jit
