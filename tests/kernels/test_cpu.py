@@ -105,14 +105,24 @@ def test_frequencies_are_the_marginals(n: int, k: int, scale: float) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize(("n", "k"), [(66, 5), (150, 6), (1100, 7)])
-def test_tossed_coins_follow_the_law(n: int, k: int, dtype: torch.dtype) -> None:
-    """All items but ten have no chance worth counting, and too much of one to be left out: so
-    coins are tossed, in one to three rounds, and subsets can be counted."""
-    generator = torch.Generator().manual_seed(n)
+@pytest.mark.parametrize(
+    ("n", "k", "light", "scale", "seed"),
+    [
+        (66, 5, -45.0, 1.0, 66),
+        (150, 6, -45.0, 1.0, 150),
+        (1100, 7, -45.0, 1.0, 1100),
+        (150, 3, -1e4, 3.0, 2150),  # of what is kept, most might as well be certain
+    ],
+)
+def test_tossed_coins_follow_the_law(
+    n: int, k: int, light: float, scale: float, seed: int, dtype: torch.dtype
+) -> None:
+    """All items but ten have no chance worth counting, and are not left out: so coins are tossed,
+    in one to three rounds, and subsets can be counted."""
+    generator = torch.Generator().manual_seed(seed)
     heavy = torch.randperm(n, generator=generator)[:10]
-    logits = torch.full((1, n), -45.0, dtype=dtype)
-    logits[0, heavy] = torch.randn(10, generator=generator).to(dtype)
+    logits = torch.full((1, n), light, dtype=dtype)
+    logits[0, heavy] = scale * torch.randn(10, generator=generator).to(dtype)
     seeds = torch.randint(1 << 62, (100_000, 1), generator=generator)
     z = cpu.sample(logits, torch.tensor([k]), seeds)[0][:, 0]
     assert p_value(z[:, heavy], logits[0, heavy].double(), k) > FALSE_ALARM

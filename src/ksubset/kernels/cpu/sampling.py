@@ -210,6 +210,8 @@ def _narrow(t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, p
     kept = _move(t, m, which)
     t[kept : padded(kept)] = -np.inf
     variance, free, ups, likely, mean, _ = moments.toss(t, kept, coins)
+    # Some may be so far out that they might as well be certain.
+    certain = ups - likely
     mean -= likely  # counted as the characteristic function counts
     count, number = moments.place_nodes(variance, free, TAIL, DECAY, nodes)
     moments.characteristic(kept, coins, count, nodes, wide)
@@ -219,8 +221,10 @@ def _narrow(t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, p
         rest = k - _toss(key, counter, m, limits, flags)
         u = uniform(key, counter + m)
         counter += m + 1
+        if rest < certain or rest > certain + free:
+            continue
         # Counts further out than half of N are those of aliases, unless N covers all counts.
-        if rest < 0 or rest > kept or (kept >= number and 2 * abs(rest - ups - mean) >= number):
+        if free >= number and 2 * abs(rest - ups - mean) >= number:
             continue
         if u * most < _mass(rest - ups, number, count, nodes):
             found = 0
