@@ -111,7 +111,9 @@ def test_frequencies_are_the_marginals(n: int, k: int, scale: float) -> None:
         (66, 5, -45.0, 1.0, 66),
         (150, 6, -45.0, 1.0, 150),
         (1100, 7, -45.0, 1.0, 1100),
-        (150, 3, -1e4, 3.0, 2150),  # of what is kept, most might as well be certain
+        # Of what is kept, most might as well be certain.
+        (150, 3, -1e4, 3.0, 2150),
+        (1100, 7, -1e4, 1.0, 2100),
     ],
 )
 def test_tossed_coins_follow_the_law(
