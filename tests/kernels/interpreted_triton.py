@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import triton
+import triton.language as tl
 from problems import INF, TOLERANCES, small
 from test_exactness import FALSE_ALARM, p_value
 
 from ksubset import oracle
 from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.cuda import long, rows
+from ksubset.kernels.cuda.sampling import accept
 
 TOLERANCE = TOLERANCES[torch.float32]
 
@@ -140,13 +143,58 @@ def check_levels_far_apart() -> None:
         assert (z[:, logits == 0] == 1).all()
 
 
+def check_one_k_for_all_rows() -> None:
+    """As a number, it gives what it gives as a tensor."""
+    logits = torch.randn(2, 20, generator=torch.Generator().manual_seed(4))
+    seeds = torch.arange(2).unsqueeze(0)
+    for kernels in (rows, long):
+        for k in (1, 16):  # which Triton would make a constant, or a multiple of 16
+            z, tilted = kernels.sample(logits, k, seeds)
+            assert (z.sum(-1) == k).all()
+            counts = torch.full((2,), k)
+            again = (*kernels.sample(logits, counts, seeds), kernels.tilt(logits, k))
+            for left, right in zip((z, tilted, tilted), again, strict=True):
+                assert torch.equal(left, right)
+        product, marginals = (kernels.covariance_product, kernels.infer)
+        assert torch.equal(product(tilted, 16, logits), product(tilted, counts, logits))
+        assert torch.equal(marginals(logits, 16)[1], marginals(logits, counts)[1])
+
+
+@triton.jit
+def _accept(heads, real, imag, keys, taken):
+    """Four coins of which two are counted from, N = 5, and three heads to show with the tosses."""
+    lane, node = tl.arange(0, 8), tl.arange(0, 4)
+    number = tl.full([], 5.0, tl.float64)
+    which = accept(
+        tl.load(heads + lane), number - 4, number * 0, number - 7, number - 1,
+        tl.load(real + node), tl.load(imag + node), number,
+        tl.load(keys + tl.program_id(0)), 4,
+    )  # fmt: skip
+    tl.store(taken + tl.program_id(0), which)
+
+
+def check_impossible_counts() -> None:
+    """Four coins cannot show -1 heads, nor 5, though these are aliases of 4 and 0."""
+    likely = torch.tensor([0.5, 0.5, 0.5, 0.5], dtype=torch.float64)
+    omega = 2 * torch.pi * torch.arange(4, dtype=torch.float64) / 5
+    phi = (1 - likely + likely * torch.exp(1j * omega)[:, None]).prod(-1) * torch.exp(-2j * omega)
+    phi = phi * torch.tensor([1, 2, 2, 0])
+    taken = torch.zeros(60, dtype=torch.int32)
+    for tossed, possible in (((4, 4, -2, -2), ()), ((4, -1, 3, -2), (1, 2))):
+        heads = torch.tensor([*tossed, 0, 0, 0, 0], dtype=torch.float64)
+        _accept[(60,)](heads, phi.real.contiguous(), phi.imag.contiguous(), torch.arange(60), taken)
+        assert set(taken.tolist()) == {*possible, 8}
+
+
 if __name__ == "__main__":
     poison()
+    check_impossible_counts()
     check_samples()
     check_bad_rows()
     check_long_samples()
     check_many_draws()
     check_long_rows()
+    check_one_k_for_all_rows()
     check_levels_far_apart()
     check_moments()
     print("all right")

@@ -21,9 +21,10 @@ from ksubset.functional import _primitives
 
 
 class Plan(NamedTuple):
-    """What a call with such arguments needs."""
+    """What a call with such arguments needs: nothing in a GPU's memory, which another stream might
+    not see written yet and a captured graph would read after the plan is gone."""
 
-    k: Tensor  # (rows,)
+    k: int
     seeds: tuple[int, int]  # (samples, rows)
     rows: tuple[int, ...]  # the shape of the logits as rows
     method: str
@@ -65,18 +66,16 @@ def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
     return _PLANS.get(key) if key is not None else None
 
 
-def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan | None:
+def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan:
     """Make a plan of a call that passed all checks."""
-    rows, k = given.logits, given.k
-    if k.is_cuda and torch.cuda.is_current_stream_capturing():
-        return None  # what is made during a capture belongs to the graph
+    rows = given.logits
     if len(_PLANS) >= _MOST_PLANS:
         _PLANS.clear()
-    shape, _, _, _, sample_shape, method, validate = key
+    shape, _, _, k, sample_shape, method, validate = key
     batch_shape, dtype = given.batch_shape, given.dtype  # a plan must not hold on to the logits
 
     def check(rows: Tensor) -> None:
-        check_values(Problem(rows, k, batch_shape, dtype))
+        check_values(Problem(rows, kernels.counts(rows, k), batch_shape, dtype))
 
     drawn = (*sample_shape, *shape)
     prepared = kernels.prepare(rows, k, drawn, method, check if validate else None)
@@ -112,8 +111,9 @@ class _Simple(_primitives.SingleLevelFunction):
         if not torch.is_grad_enabled() and _primitives.plain_eager((grad,)):
             product = plan.kernels.covariance_product(rows, kept, grad)
         else:  # somebody has to see it, perhaps to differentiate again: w.r.t. the logits too
-            tilted = _primitives.tilt(rows, plan.k)
-            product = _primitives.covariance_product(tilted, plan.k, grad, plan.method)
+            k = kernels.counts(rows, plan.k)
+            tilted = _primitives.tilt(rows, k)
+            product = _primitives.covariance_product(tilted, k, grad, plan.method)
         return product if logits.dim() == 2 else product.reshape(logits.shape), None, None
 
 

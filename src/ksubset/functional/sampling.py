@@ -60,12 +60,11 @@ def simple(
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = _seeds_shape(given, sample_shape)
-        if key is not None:
-            plan = _eager.keep(key, given, shape)
-        if plan is None:
+        if key is None:
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
             return _shaped(given, rows, sample_shape)
+        plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:
         return _eager.simple(logits, plan, _random((), logits.device, generator))
     return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator))

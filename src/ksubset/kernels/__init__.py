@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ __all__ = [
     "METHODS",
     "Method",
     "Prepared",
+    "counts",
     "covariance_product",
     "entropy",
     "infer",
@@ -76,6 +77,11 @@ METHODS: dict[str, Method] = {
         sample=tree.sample,
     ),
 }
+
+
+def counts(rows: Tensor, k: int) -> Tensor:
+    """The same k for every row."""
+    return torch.full(rows.shape[:1], k, device=rows.device)
 
 
 def _moments(method: str, logits: Tensor) -> Method:
@@ -149,7 +155,7 @@ class Prepared(NamedTuple):
 
 def prepare(
     logits: Tensor,
-    k: Tensor,
+    k: int,
     shape: tuple[int, ...],
     method: str,
     check: Callable[[Tensor], None] | None = None,
@@ -158,18 +164,23 @@ def prepare(
     check, it is called with logits that may admit no sample, and raises if they do not."""
     compiled = device_kernels(logits, method)
     if hasattr(compiled, "prepare"):
-        sample_and_keep, product_after = compiled.prepare(logits, k, shape, check)
-        return Prepared(sample_and_keep, product_after, True)
-    draw = compiled.sample if compiled else partial(sample, method=method)
-    product = (
-        compiled.covariance_product if compiled else partial(covariance_product, method=method)
-    )
+        draw, product = compiled.prepare(logits, counts(logits, k), shape, check)
+        return Prepared(draw, product, one_seed=True)
 
     def sample_in_shape(logits: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
         if check:
             check(logits)
-        drawn, tilted = draw(logits, k, seeds)
+        drawn, tilted = (
+            compiled.sample(logits, k, seeds)
+            if compiled
+            else sample(logits, counts(logits, k), seeds, method)
+        )
         # In place: a view that leaves an autograd function costs as much as a small kernel.
         return drawn.resize_(shape), tilted
 
-    return Prepared(sample_in_shape, lambda logits, kept, v: product(kept, k, v), False)
+    def product_after(logits: Tensor, kept: Tensor, v: Tensor) -> Tensor:
+        if compiled:
+            return cast("Tensor", compiled.covariance_product(kept, k, v))
+        return covariance_product(kept, counts(kept, k), v, method)
+
+    return Prepared(sample_in_shape, product_after, one_seed=False)

@@ -7,18 +7,31 @@ all tensors are aligned, and the numbers are part of a key.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 import triton
+import triton.language as tl
 from torch import Tensor
 
 _INTERPRETED = triton.knobs.runtime.interpret
 
 
+@triton.jit
+def count_of(counts, same, row):
+    """k of the row: its own in memory, or if that is not negative the same for all rows.
+
+    The latter needs no memory that another stream may not see written yet, or that a captured graph
+    would read after it was given back.
+    """
+    return tl.load(counts + row, same < 0, same)
+
+
 class Launcher:
-    """A Triton kernel whose parameters are: tensors given to it, tensors made for it, numbers,
-    constants (named here)."""
+    """A Triton kernel whose parameters are: the rows it works on, ``counts``, other tensors given
+    to it, tensors made for it, ``same``, which must not be specialized, numbers, constants (named
+    here)."""
 
     def __init__(self, kernel: Any, *constants: str) -> None:
         self._kernel = kernel
@@ -28,6 +41,8 @@ class Launcher:
     def __call__(
         self,
         programs: int,
+        rows: Tensor,
+        k: Tensor | int,
         given: tuple[Tensor, ...],
         made: tuple[Tensor, ...],
         numbers: tuple[int, ...],
@@ -35,20 +50,30 @@ class Launcher:
         warps: int,
         cooperative: bool = False,
     ) -> None:
-        """Launch on the device of the tensors, on its current stream."""
-        device = given[0].device.index
-        given = tuple(x.clone() if x.data_ptr() % 16 else x for x in given)
-        if device is not None and device != torch.cuda.current_device():
+        """Launch on the device of the rows, on its current stream."""
+        device = rows.get_device()
+        if device >= 0 and device != torch._C._cuda_getDevice():
             with torch.cuda.device(device):
-                self(programs, given, made, numbers, constants, warps, cooperative)
+                self(programs, rows, k, given, made, numbers, constants, warps, cooperative)
             return
+        counts, same = (_nothing(device), k) if isinstance(k, int) else (k.contiguous(), -1)
+        given = (rows, counts, *given)
+        # Addresses: Triton asks tensors for theirs, and the driver whether it knows them.
+        addresses = [x.data_ptr() for x in given]
+        unaligned = 0
+        for address in addresses:
+            unaligned |= address % 16
+        if unaligned:
+            given = tuple(x.clone() for x in given)
+            addresses = [x.data_ptr() for x in given]
         key = (device, numbers, constants, warps, cooperative)
         compiled = self._compiled.get(key)
         if compiled is not None:
+            addresses += [x.data_ptr() for x in made]
             # Nobody has asked Triton for hooks around launches of ours.
             compiled.run(
                 programs, 1, 1, torch._C._cuda_getCurrentRawStream(device), compiled.function,
-                compiled.packed_metadata, None, None, None, *given, *made, *numbers, *constants,
+                compiled.packed_metadata, None, None, None, *addresses, same, *numbers, *constants,
             )  # fmt: skip
             return
         options = {"launch_cooperative_grid": True} if cooperative else {}
@@ -58,7 +83,14 @@ class Launcher:
         # differ in their last digits, as if the row had several means. Several warps read the sum
         # from one place.
         compiled = self._kernel[(programs,)](
-            *given, *made, *numbers, **named, num_warps=warps, enable_fp_fusion=warps > 1, **options
-        )
+            *given, *made, same, *numbers, **named,
+            num_warps=warps, enable_fp_fusion=warps > 1, **options,
+        )  # fmt: skip
         if not _INTERPRETED:
             self._compiled[key] = compiled
+
+
+@cache
+def _nothing(device: int) -> Tensor:
+    """In place of counts that nobody reads."""
+    return torch.empty(1, dtype=torch.int64, device=device if device >= 0 else "cpu")

@@ -10,7 +10,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
 from ksubset.kernels.cuda.moments import coins, moments
 from ksubset.kernels.cuda.sampling import draw, one_by_one
@@ -20,25 +20,25 @@ MAX_ITEMS = 8192
 _INF = tl.constexpr(float("inf"))
 
 
-@triton.jit
-def _tilt_kernel(logits, counts, tilted, n, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["same"])
+def _tilt_kernel(logits, counts, tilted, same, n, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
     theta = tl.load(logits + row * n + at, inside, -_INF)
-    t, _first, _second = tilt_row(theta, tl.load(counts + row), inside)
+    t, _first, _second = tilt_row(theta, count_of(counts, same, row), inside)
     tl.store(tilted + row * n + at, t, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def _infer_kernel(
-    logits, counts, log_partition, marginals, tilted, log_mass, shifts, entropies, n,
+    logits, counts, log_partition, marginals, tilted, log_mass, shifts, entropies, same, n,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
-    k = tl.load(counts + row)
+    k = count_of(counts, same, row)
     theta = tl.load(logits + row * n + at, inside, -_INF)
     t, first, second = tilt_row(theta, k, inside)
     up, x, pq, mass, correction, _product = moments(t, k, tl.zeros_like(t), inside)
@@ -70,26 +70,28 @@ def _infer_kernel(
     tl.store(entropies + row, entropy)
 
 
-@triton.jit
-def _covariance_kernel(tilted, counts, vectors, product, n, BLOCK: tl.constexpr):
+@triton.jit(do_not_specialize=["same"])
+def _covariance_kernel(tilted, counts, vectors, product, same, n, BLOCK: tl.constexpr):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
     t = tl.load(tilted + row * n + at, inside, -_INF)
     v = tl.load(vectors + row * n + at, inside, 0.0)
-    _up, _x, pq, _mass, _correction, cov = moments(t, tl.load(counts + row), v, inside)
+    k = count_of(counts, same, row)
+    _up, _x, pq, _mass, _correction, cov = moments(t, k, v, inside)
     tl.store(product + row * n + at, pq * cov, inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def _sample_kernel(
-    logits, counts, keys, drawn, tilted, scratch, n, rows, samples,
+    logits, counts, keys, drawn, tilted, scratch, same, n, rows, samples,
     BLOCK: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr, NODES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < n
-    k = tl.load(counts + row)
+    k = count_of(counts, same, row)
+    sums = scratch.to(tl.pointer_type(tl.float64), bitcast=True) + row * n
     theta = tl.load(logits + row * n + at, inside, -_INF)
     t, _first, _second = tilt_row(theta, k, inside)
     tl.store(tilted + row * n + at, t, inside)
@@ -101,7 +103,7 @@ def _sample_kernel(
         light = tl.where((k > 0) & (k <= DRAWS) & (collisions < MOST_COLLISIONS), 1, 0)
         whole = tl.zeros([], tl.float64)
         if light > 0:
-            whole = running_sums(odds, whole, scratch + row * n, 0, n, BLOCK, 1)
+            whole = running_sums(odds, whole, sums, 0, n, BLOCK, 1)
             tl.debug_barrier()
     for s in range(samples):
         key = tl.load(keys + s * rows + row)
@@ -110,8 +112,7 @@ def _sample_kernel(
         if DRAWS > 0:
             if light > 0:
                 found = draw_light(
-                    whole, tilted, scratch + row * n, k.to(tl.int32), key, place, n,
-                    BLOCK, DRAWS, 1,
+                    whole, tilted, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS, 1,
                 )  # fmt: skip
         if found == 0:
             z, found, _counter = draw(t, k, key, at, inside, bad * 0, BLOCK, ROUNDS)
@@ -157,56 +158,58 @@ def _shape(rows: int, n: int, items_per_warp: int = 256) -> tuple[int, int]:
     return block, min(8, max(1, block // items_per_warp))
 
 
-def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
     """See :func:`ksubset.kernels.infer`; and the entropy."""
-    logits, k = logits.contiguous(), k.contiguous()
+    logits = logits.contiguous()
     rows, n = logits.shape
-    marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
+    marginals, tilted = logits.new_empty(rows, n), logits.new_empty(rows, n)
     log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
     shift = logits.new_empty(rows, dtype=torch.float64)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     if rows:
         block, warps = _shape(rows, n)
-        _infer(rows, (logits, k), results, (n,), (block,), warps)
+        _infer(rows, logits, k, (), results, (n,), (block,), warps)
     return results
 
 
-def tilt(logits: Tensor, k: Tensor) -> Tensor:
+def tilt(logits: Tensor, k: Tensor | int) -> Tensor:
     """The tilted logits."""
-    logits, k = logits.contiguous(), k.contiguous()
+    logits = logits.contiguous()
     rows, n = logits.shape
-    tilted = torch.empty_like(logits)
+    tilted = logits.new_empty(rows, n)
     if rows:
         block, warps = _shape(rows, n)
-        _tilt(rows, (logits, k), (tilted,), (n,), (block,), warps)
+        _tilt(rows, logits, k, (), (tilted,), (n,), (block,), warps)
     return tilted
 
 
-def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def covariance_product(tilted: Tensor, k: Tensor | int, v: Tensor) -> Tensor:
     """Cov v of every row."""
-    tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
+    tilted, v = tilted.contiguous(), v.contiguous()
     rows, n = tilted.shape
-    product = torch.empty_like(tilted)
+    product = tilted.new_empty(rows, n)
     if rows:
         block, warps = _shape(rows, n, 512)
-        _covariance(rows, (tilted, k, v), (product,), (n,), (block,), warps)
+        _covariance(rows, tilted, k, (v,), (product,), (n,), (block,), warps)
     return product
 
 
-def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tuple[Tensor, Tensor]:
+def sample(
+    logits: Tensor, k: Tensor | int, seeds: Tensor, rounds: int = 1024
+) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
-    logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
+    logits, seeds = logits.contiguous(), seeds.contiguous()
     rows, n = logits.shape
     samples = seeds.shape[0]
     drawn = logits.new_empty(samples, rows, n)
-    tilted = torch.empty_like(logits)
+    tilted = logits.new_empty(rows, n)
     if rows:
         block, warps = _shape(rows, n, 512)
         draws = 0 if n < 64 else 64 if n <= 1024 else 512
-        # Running sums of odds; without draws from them, nobody writes here.
-        scratch = logits.new_empty(rows, n, dtype=torch.float64) if draws else tilted
+        # Running sums of odds, in float64; without draws from them, nobody writes here.
+        scratch = logits.new_empty(rows, 2 * n) if draws else tilted
         _sample(
-            rows, (logits, k, seeds), (drawn, tilted, scratch), (n, rows, samples),
+            rows, logits, k, (seeds,), (drawn, tilted, scratch), (n, rows, samples),
             (block, draws, rounds, min(512, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

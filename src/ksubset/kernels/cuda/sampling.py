@@ -13,7 +13,7 @@ import triton.language as tl
 
 from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
 from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4, wide_uniform
-from ksubset.kernels.cuda.tilt import add3, add4, solve
+from ksubset.kernels.cuda.tilt import add4, solve
 
 _INF = tl.constexpr(float("inf"))
 _WIDE_VARIANCE = tl.constexpr(32.0)
@@ -32,13 +32,13 @@ def _multiply(a, b, c, d):
 
 
 @triton.jit
-def accept(heads, left, mean, real, imag, number, reach, key, NODES: tl.constexpr):
+def accept(heads, left, mean, least, reach, real, imag, number, key, NODES: tl.constexpr):
     """The first of four tosses that the coins set aside accept, or 8.
 
     heads: of the tosses, in the first four of eight lanes; left: what tosses and the others have to
-    show together, counted like mean, the others' expectation, from their likely heads; real, imag:
-    (NODES,) the characteristic function of the others, twice but at its first node; reach: the
-    number of counts they can take.
+    show together, counted like mean, the others' expectation, from their likely heads; least,
+    reach: the others can show least to least + reach; real, imag: (NODES,) their characteristic
+    function, twice but at its first node.
     """
     lane = tl.arange(0, 8)
     # Two more lanes have the likeliest counts: the floor and the ceiling of the mean.
@@ -48,8 +48,10 @@ def accept(heads, left, mean, real, imag, number, reach, key, NODES: tl.constexp
     mass = tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1)
     most = tl.max(tl.where((lane == 4) | (lane == 5), mass, 0.0), 0)
     u = wide_uniform(key, lane + _ACCEPT)
-    # Counts further out than half of N are those of aliases, unless N covers all counts.
+    # Counts further out than half of N are those of aliases, unless N covers all counts; and what
+    # the others cannot show has a mass of rounding errors.
     inside = tl.where(reach < number, 0.0, 2 * tl.abs(count - mean)) < number
+    inside = inside & (count >= least) & (count <= least + reach)
     return tl.min(tl.where((lane < 4) & inside & (u * most < mass), lane, 8), 0)
 
 
@@ -123,9 +125,14 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
         part = left & (quarter != keep)
         signed = tl.where(up, -x, x)
         free = rest & (tl.abs(t) < _INF)
-        mean, ups, free_count = tl.reduce(
-            (tl.where(rest, signed, 0.0), (rest & up).to(tl.float32), free.to(tl.float32)), 0, add3
-        )
+        mean, ups, free_count, forced = tl.reduce(
+            (
+                tl.where(rest, signed, 0.0), (rest & up).to(tl.float32), free.to(tl.float32),
+                (rest & (t == _INF)).to(tl.float32),
+            ),
+            0,
+            add4,
+        )  # fmt: skip
         number = nodes_for(spread, free_count, TAIL)
         real, imag = _characteristic(
             tl.where(rest, x, 0.0), tl.where(rest, signed, 0.0), number, spread, _NODES
@@ -147,7 +154,8 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
             heads = four(n0, n1, n2, n3)
             which = accept(
                 heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
-                real, imag, number.to(tl.float64), free_count.to(tl.float64),
+                (forced - ups).to(tl.float64), free_count.to(tl.float64),
+                real, imag, number.to(tl.float64),
                 key + (counter + 1).to(tl.int64) * GOLDEN, _NODES,
             )  # fmt: skip
             tossed = tl.where(
@@ -162,7 +170,6 @@ def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constex
         wanted = wanted - taken
         left = rest
         # Tilt the rest to its own count, from one step of Newton's on. What is certain stays so.
-        forced = tl.sum((rest & (t == _INF)).to(tl.float32), 0)
         chosen = wanted - forced
         is_open = tl.where((chosen > 0) & (chosen < free_count), 1.0, 0.0)
         shift, _deviation = solve(

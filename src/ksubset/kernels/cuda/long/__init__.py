@@ -15,9 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
-from ksubset.kernels.cuda.long.board import BOARD, wait
+from ksubset.kernels.cuda.long.board import wait, words, workspace
 from ksubset.kernels.cuda.long.moments import fill, moments
 from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds, whole_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
@@ -36,16 +36,17 @@ SAMPLES = Shape(tile=256, wide=8, warps=16)
 _PER_BLOCK = 8  # items whose odds are added up in one (light.py)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def infer_kernel(
     logits, counts, log_partition, marginals, tilted, log_mass, shifts, entropies,
-    boards, counters, n, G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    work, same, n,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """See kernels.infer."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter = boards + row * (2 * G * BOARD), counters + row
-    k = tl.load(counts + row)
+    board, counter, _rest = workspace(work, row, 0, G)
+    k = count_of(counts, same, row)
     epoch = tl.zeros([], tl.int32)
     valid, _chosen, shift, epoch = tilt_row(
         logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
@@ -72,35 +73,35 @@ def infer_kernel(
             tl.store(entropies + row, float("nan"))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def tilt_kernel(
-    logits, counts, tilted, boards, counters, n,
+    logits, counts, tilted, work, same, n,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """The tilted logits alone."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter = boards + row * (2 * G * BOARD), counters + row
+    board, counter, _rest = workspace(work, row, 0, G)
     tilt_row(
-        logits + row * n, tl.load(counts + row), tilted + row * n, n,
+        logits + row * n, count_of(counts, same, row), tilted + row * n, n,
         board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def covariance_kernel(
-    tilted, counts, vectors, product, boards, counters, n,
+    tilted, counts, vectors, product, work, same, n,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Cov v."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter = boards + row * (2 * G * BOARD), counters + row
+    board, counter, _rest = workspace(work, row, 0, G)
     # A row is NaN as a whole or not at all.
     first = tl.load(tilted + row * n)
     if first == first:
         moments(
-            tilted + row * n, tl.load(counts + row), vectors + row * n, product,
+            tilted + row * n, count_of(counts, same, row), vectors + row * n, product,
             product + row * n, tilted, n, board, counter, tl.zeros([], tl.int32), g,
             G, GP, TILE, WIDE, False,
         )  # fmt: skip
@@ -108,25 +109,25 @@ def covariance_kernel(
         fill(product + row * n, float("nan"), n, g, G, TILE)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["same"])
 def sample_kernel(
-    logits, counts, keys, drawn, tilted, scratch, boards, counters, n, rows, samples,
+    logits, counts, keys, drawn, tilted, work, same, n, rows, samples,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-    BLOCKS: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
-    FALLBACK: tl.constexpr,
+    PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr, FALLBACK: tl.constexpr,
 ):  # fmt: skip
     """Samples, and the tilted logits."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter = boards + row * (2 * G * BOARD), counters + row
-    k = tl.load(counts + row)
+    # Only a row's lone program draws with replacement.
+    blocks = (n + PER - 1) // PER if G == 1 else 0
+    board, counter, sums = workspace(work, row, blocks, G)
+    k = count_of(counts, same, row)
     epoch = tl.zeros([], tl.int32)
     valid, chosen, _shift, epoch = tilt_row(
         logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
     )
     epoch = wait(counter, epoch, G)
     light = tl.zeros([], tl.int32)
-    sums = scratch + row * BLOCKS
     whole = tl.zeros([], tl.float64)
     if G == 1:
         if (k > 0) & (k <= DRAWS):
@@ -159,14 +160,14 @@ _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
-_sample = Launcher(sample_kernel, *_CONSTANTS, "BLOCKS", "PER", "DRAWS", "ROUNDS", "FALLBACK")
+_sample = Launcher(sample_kernel, *_CONSTANTS, "PER", "DRAWS", "ROUNDS", "FALLBACK")
 
 
 @cache
-def _programs(rows: int, n: int, width: int, device: torch.device) -> int:
+def _programs(rows: int, n: int, width: int, device: int) -> int:
     """Programs per row: as many as fill the chip with all rows, but one where rows do that, or
     where waiting for each other would take longer than a few batches of tiles."""
-    if device.type != "cuda" or rows >= 64:
+    if device < 0 or rows >= 64:
         return 1
     chip = torch.cuda.get_device_properties(device).multi_processor_count
     return max(1, min(n // (4 * width), chip // max(rows, 1)))
@@ -175,63 +176,69 @@ def _programs(rows: int, n: int, width: int, device: torch.device) -> int:
 def _launch(
     launcher: Launcher,
     cut: Shape,
+    on_rows: Tensor,
+    k: Tensor | int,
     given: tuple[Tensor, ...],
     made: tuple[Tensor, ...],
     numbers: tuple[int, ...] = (),
     constants: tuple[int, ...] = (),
+    more: int = 0,
 ) -> None:
-    rows, n = given[0].shape
+    """With a workspace, which has ``more`` numbers for every row that has one program."""
+    rows, n = on_rows.shape
     if not rows:
         return
-    per_row = _programs(rows, n, cut.tile * cut.wide, given[0].device)
-    boards = given[0].new_empty(rows * per_row * 2 * BOARD.value, dtype=torch.float64)
-    # A row's only program waits for nobody.
-    fresh = torch.zeros if per_row > 1 else torch.empty
-    counters = fresh(rows, dtype=torch.int32, device=boards.device)
+    per_row = _programs(rows, n, cut.tile * cut.wide, on_rows.get_device())
+    alone = per_row == 1
+    # Of twice as many float32: a type of its own costs time.
+    work = on_rows.new_empty(2 * rows * words(per_row, more if alone else 0))
+    if not alone:
+        work.zero_()
     power = 1 << (per_row - 1).bit_length()
     launcher(
-        rows * per_row, given, (*made, boards, counters), (n, *numbers),
-        (per_row, power, cut.tile, cut.wide, *constants), cut.warps, per_row > 1,
+        rows * per_row, on_rows, k, given, (*made, work), (n, *numbers),
+        (per_row, power, cut.tile, cut.wide, *constants), cut.warps, not alone,
     )  # fmt: skip
 
 
-def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
+def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
     """See :func:`ksubset.kernels.infer`; and the entropy."""
-    logits, k = logits.contiguous(), k.contiguous()
-    rows = len(logits)
-    marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
+    logits = logits.contiguous()
+    rows, n = logits.shape
+    marginals, tilted = logits.new_empty(rows, n), logits.new_empty(rows, n)
     log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
     shift = logits.new_empty(rows, dtype=torch.float64)
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
-    _launch(_infer, MOMENTS, (logits, k), results)
+    _launch(_infer, MOMENTS, logits, k, (), results)
     return results
 
 
-def tilt(logits: Tensor, k: Tensor) -> Tensor:
+def tilt(logits: Tensor, k: Tensor | int) -> Tensor:
     """The tilted logits."""
-    logits, k = logits.contiguous(), k.contiguous()
-    tilted = torch.empty_like(logits)
-    _launch(_tilt_alone, MOMENTS, (logits, k), (tilted,))
+    logits = logits.contiguous()
+    tilted = logits.new_empty(logits.shape)
+    _launch(_tilt_alone, MOMENTS, logits, k, (), (tilted,))
     return tilted
 
 
-def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
+def covariance_product(tilted: Tensor, k: Tensor | int, v: Tensor) -> Tensor:
     """Cov v of every row."""
-    tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
-    product = torch.empty_like(tilted)
-    _launch(_covariance, MOMENTS, (tilted, k, v), (product,))
+    tilted, v = tilted.contiguous(), v.contiguous()
+    product = tilted.new_empty(tilted.shape)
+    _launch(_covariance, MOMENTS, tilted, k, (v,), (product,))
     return product
 
 
-def sample(logits: Tensor, k: Tensor, seeds: Tensor, rounds: int = 1024) -> tuple[Tensor, Tensor]:
+def sample(
+    logits: Tensor, k: Tensor | int, seeds: Tensor, rounds: int = 1024
+) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
-    logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
+    logits, seeds = logits.contiguous(), seeds.contiguous()
     rows, n = logits.shape
     drawn = logits.new_empty(len(seeds), rows, n)
-    tilted = torch.empty_like(logits)
-    blocks = -(-n // _PER_BLOCK)
-    scratch = logits.new_empty(rows, blocks, dtype=torch.float64)
-    made, numbers = (drawn, tilted, scratch), (rows, len(seeds))
-    constants = (blocks, _PER_BLOCK, 512, rounds, 512)
-    _launch(_sample, SAMPLES, (logits, k, seeds), made, numbers, constants)
+    tilted = logits.new_empty(logits.shape)
+    _launch(
+        _sample, SAMPLES, logits, k, (seeds,), (drawn, tilted), (rows, len(seeds)),
+        (_PER_BLOCK, 512, rounds, 512), -(-n // _PER_BLOCK),
+    )  # fmt: skip
     return drawn, tilted

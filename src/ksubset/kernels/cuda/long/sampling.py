@@ -128,7 +128,9 @@ def draw_row(
                 board, counter, epoch, g, G, GP,
             )  # fmt: skip
             heads = four(h0, h1, h2, h3)
-            which = accept(heads, wanted - ups, mean, real, imag, number, count, key + stage, NODES)
+            which = accept(
+                heads, wanted - ups, mean, -ups, count, real, imag, number, key + stage, NODES
+            )
             taken = tl.sum(tl.where(tl.arange(0, 8) == which, heads, 0.0), 0)
             turn += 1
             tossing = (which > 7) & (turn < _TRIES)
