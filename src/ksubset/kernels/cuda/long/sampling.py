@@ -37,18 +37,6 @@ def survey_odds(tilted, scratch, n, TILE: tl.constexpr, WIDE: tl.constexpr, PER:
 
 
 @triton.jit
-def _characteristic(
-    tilted, base, tiles, first, stride, n, number, variance, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    real, imag, _s, _c, _dev_real, _dev_imag, _nodes, epoch = spectrum(
-        tilted, base, tiles, first, stride, n, number, variance, DECAY, tilted, base, base,
-        board, counter, epoch, g, G, GP, TILE, WIDE, False,
-    )  # fmt: skip
-    return real, imag, epoch
-
-
-@triton.jit
 def draw_row(
     tilted, chosen, key, place, n, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
@@ -108,17 +96,10 @@ def draw_row(
         kept = (tiles - keep + WIDE - 1) // WIDE
         other = first + keep * stride
         number = nodes_for(variance, count, TAIL)
-        # Of a lone tile, without the lanes of others: they would take most of the time.
-        if kept > 1:
-            real, imag, epoch = _characteristic(
-                tilted, base, kept, other, WIDE * stride, n, number, variance,
-                board, counter, epoch, g, G, GP, TILE, WIDE,
-            )  # fmt: skip
-        else:
-            real, imag, epoch = _characteristic(
-                tilted, base, kept, other, WIDE * stride, n, number, variance,
-                board, counter, epoch, g, G, GP, TILE, 1,
-            )  # fmt: skip
+        real, imag, _s, _c, _dr, _di, _nodes, epoch = spectrum(
+            tilted, base, kept, other, WIDE * stride, n, number, variance, DECAY,
+            tilted, base, base, board, counter, epoch, g, G, GP, TILE, WIDE, False,
+        )  # fmt: skip
         taken = wanted * 0
         which = tiles * 0 + 8
         turn = tiles * 0
