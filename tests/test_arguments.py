@@ -45,6 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             TypeError,
             "logits(_p)? must be floating point, got",
         ),
+        (X.to_sparse(), 2, TypeError, "logits(_p)? must be a dense tensor, got one of layout"),
         (torch.zeros(()), 0, ValueError, r"logits(_p)? must have shape \(\.\.\., n\) with n >= 1"),
         (torch.zeros(3, 0), 0, ValueError, r"logits(_p)? must have shape .* got shape \(3, 0\)"),
         (X, 5, ValueError, "k must be between 0 and the number of items n = 4, got 5"),
@@ -95,6 +96,11 @@ def test_bad_tensors_of_k(name: str, k: Any, error: type[Exception], message: st
     ("mask", "error", "message"),
     [
         ([True] * 4, TypeError, "mask(_p)? must be a tensor, got list"),
+        (
+            torch.ones(4).bool().to_sparse(),
+            TypeError,
+            "mask(_p)? must be a dense tensor, got one of layout",
+        ),
         (torch.ones(4), TypeError, "mask(_p)? must be boolean .* got torch.float32"),
         (
             torch.ones(5, dtype=torch.bool),
@@ -149,7 +155,7 @@ def test_bad_vectors(v: Any, error: type[Exception], message: str) -> None:
         ksubset.covariance_product(X, 2, v)
 
 
-@pytest.mark.parametrize("shape", [3, (-1,), (2.0,)])
+@pytest.mark.parametrize("shape", [3, (-1,), (2.0,), (True,)])
 def test_bad_sample_shapes(shape: Any) -> None:
     with pytest.raises(ValueError, match="sample_shape must be a sequence of sizes >= 0, got"):
         ksubset.sample(X, 2, shape)

@@ -148,12 +148,18 @@ def check_logits(name: str, logits: Any) -> None:
     """Raise unless logits is a floating point tensor of shape (..., n)."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(logits).__name__}")
+    _check_dense(name, logits)
     if not logits.is_floating_point():
         raise TypeError(f"{name} must be floating point, got {logits.dtype}")
     if logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError(
             f"{name} must have shape (..., n) with n >= 1, got shape {tuple(logits.shape)}"
         )
+
+
+def _check_dense(name: str, tensor: Tensor) -> None:
+    if tensor.layout is not torch.strided:
+        raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
 
 
 def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
@@ -178,6 +184,7 @@ def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
 def _check_mask(mask: Any, n: int, name: str) -> None:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
+    _check_dense(name, mask)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean (True: may be chosen), got {mask.dtype}")
     if mask.dim() == 0 or mask.shape[-1] not in (1, n):
@@ -264,7 +271,8 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
 
 def check_sample_shape(sample_shape: Any) -> None:
     if isinstance(sample_shape, int) or not all(
-        isinstance(size, (int, torch.SymInt)) and size >= 0 for size in sample_shape
+        isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) and size >= 0
+        for size in sample_shape
     ):
         raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
 
