@@ -11,6 +11,7 @@ from problems import INF, TOLERANCES
 import ksubset
 from ksubset import oracle
 from ksubset.kernels import cpu, random
+from ksubset.kernels.cpu.short.lanes import KEPT, ODD
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 
@@ -210,3 +211,75 @@ def test_the_item_that_makes_pairs_is_no_coin(offset: float, dtype: torch.dtype)
         expected = torch.tensor([2 / 9, -1 / 9, -1 / 9], dtype=dtype).expand(9, 3)
         assert logits.grad is not None
         assert torch.allclose(logits.grad, expected, atol=1e-6)
+
+
+@BOTH
+@pytest.mark.parametrize("n", [3, 8, 21, 64])
+def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> None:
+    """Rows with some, between rows with none, side by side: the law of the others."""
+    generator = torch.Generator().manual_seed(n)
+    rows = 45
+    logits, v = (2 * torch.randn(2, rows, n, generator=generator)).to(dtype)
+    place = torch.rand(rows, n, generator=generator)
+    place[place.argsort(-1).argsort(-1) < 2] = 0.5  # two at least are free
+    place[::3] = 0.5
+    logits[place < 0.3], logits[place > 0.8] = -INF, INF
+    free, forced = logits.isfinite(), (logits == INF).sum(-1)
+    k = forced + 1 + (torch.rand(rows, generator=generator) * (free.sum(-1) - 1)).long()
+    seed = torch.tensor(n)
+    drawn, tilted = cpu.sample(logits, k, random.following(seed, (400, rows)))
+    assert torch.equal(drawn.sum(-1), k.to(dtype).expand(400, -1))
+    for found in (drawn[0], cpu.infer(logits, k)[1]):
+        assert torch.equal(found[~free], (logits[~free] > 0).to(dtype))
+    for found in (tilted, cpu.tilt(logits, k), cpu.infer(logits, k)[2]):
+        assert torch.equal(found[~free], logits[~free])
+    sample_and_keep, product_after = cpu.prepare(logits, k, tuple(drawn.shape))
+    again, kept = sample_and_keep(logits, seed)
+    assert torch.equal(again, drawn)
+    lanes = 32 // dtype.itemsize
+    odd = kept.reshape(-1, n + n % 2 + KEPT, lanes)[:, n + n % 2 + ODD]
+    assert not odd.any()  # nothing is left to others
+    log_partition, marginals, _, _, _, entropy = cpu.infer(logits, k)
+    tolerance = {torch.float32: 5e-7, torch.float64: 1e-15}[dtype]
+    scores = []
+    for row in range(rows):
+        here = free[row]
+        truth = oracle.LogSpaceDP(logits[row, here].double(), int(k[row] - forced[row]))
+        exact = torch.zeros(n, dtype=torch.float64)
+        exact[here] = torch.as_tensor(truth.covariance_product(v[row, here].double()))
+        for product in (cpu.covariance_product(tilted, k, v), product_after(logits, kept, v)):
+            assert (product[row] - exact).abs().max() <= tolerance * v[row].abs().max()
+            assert not product[row, ~here].any()
+        mu = torch.as_tensor(truth.marginals())
+        assert (marginals[row, here] - mu).abs().max() <= tolerance
+        for found, value in ((log_partition, truth.log_partition()), (entropy, truth.entropy())):
+            assert abs(float(found[row]) - value) <= 5 * tolerance * (1 + abs(value))
+        spread = (mu * (1 - mu)).clamp(min=1e-3) / 400
+        scores.append((drawn[:, row, here].double().mean(0) - mu) / spread.sqrt())
+    assert torch.cat(scores).abs().max() < 5.5
+
+
+@BOTH
+@pytest.mark.parametrize("shape", [(30, 20), (20,), (1, 20), (30, 1)])
+def test_a_mask_is_part_of_the_logits(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    mask = torch.rand(shape, generator=generator) < 0.7
+    mask = mask | (shape[-1] == 1)
+    logits = torch.randn(30, 20, generator=generator, dtype=dtype)
+    logits[:, 5] = torch.where(mask.expand(30, 20)[:, 5], logits[:, 5], torch.nan)
+    v = torch.randn(30, 20, generator=generator, dtype=dtype)
+    found = []
+    for method, given in (
+        ({"mask": mask}, logits),
+        ({}, torch.where(mask, logits, -INF)),
+    ):
+        x = given.clone().requires_grad_()
+        torch.manual_seed(7)
+        z = ksubset.simple(x, 4, (3,), **method)
+        (gradient,) = torch.autograd.grad((z * v).sum(), x)
+        found.append((z.detach(), gradient))
+    assert torch.equal(found[0][0], found[1][0])
+    assert torch.equal(found[0][1], found[1][1])
+    assert not found[0][1][~mask.expand(30, 20)].any()
+    with pytest.raises(ValueError, match="number of allowed items, 0, got 4 in row"):
+        ksubset.simple(logits, 4, mask=torch.zeros_like(mask))

@@ -61,6 +61,25 @@ def key_of(
     return logits.shape, logits.dtype, logits.device, k, sample_shape, method, validate
 
 
+def may_fold(logits: Any, mask: Any) -> bool:
+    """Whether a mask may become part of the logits before anything is checked: where a kernel is to
+    check the values, which it does at no cost."""
+    return (
+        isinstance(logits, Tensor)
+        and isinstance(mask, Tensor)
+        and logits.is_cpu
+        and mask.is_cpu
+        and mask.dtype == torch.bool
+        and logits.dtype in (torch.float32, torch.float64)
+        and 0 < mask.dim() <= logits.dim()
+        and all(m in (1, n) for m, n in zip(mask.shape[::-1], logits.shape[::-1], strict=False))
+        and logits.layout is mask.layout is torch.strided
+        and values_can_be_read()
+        and _primitives.is_plain(logits)
+        and _primitives.is_plain(mask)
+    )
+
+
 def plan_for(key: tuple[Any, ...] | None) -> Plan | None:
     """The plan of a call like one before."""
     return _PLANS.get(key) if key is not None else None

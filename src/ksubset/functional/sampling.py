@@ -54,6 +54,8 @@ def simple(
         >>> logits.grad[0]
         tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
     """
+    if mask is not None and _eager.may_fold(logits, mask):
+        logits, mask = torch.where(mask, logits, -torch.inf), None
     key = _eager.key_of(logits, k, sample_shape, mask, method, validate_args)
     plan = _eager.plan_for(key)
     if plan is None:

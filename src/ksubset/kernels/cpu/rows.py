@@ -68,13 +68,14 @@ def tilt(first, last, logits, k, tilted):
         return
     work = np.empty((4, short.pairs(n) * lanes), logits.dtype)
     items, scratch, heads, tails = work[0], work[1], work[2], work[3]
-    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0)
+    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0, False)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
-        bounds = short.gather_counts(k, r, have, n, bounds, marks)
+        bounds = short.gather_counts(k, r, have, n, bounds, items, marks)
         short.tilt(items, n, marks, scratch, heads, tails)
         short.scatter(items, tilted, r, have)
+        short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 _tilt_one(logits[r + lane], n, k[r + lane], row, tilted[r + lane])
@@ -129,26 +130,29 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
         return
     lanes = width(tilted)
     many, row_size = short.pairs(n) * lanes, (n // 2 + 3) * 2 * lanes
-    room = many + lanes
+    room = many + short.KEPT * lanes
     work = np.empty((5, many), tilted.dtype)
     t, v, weight, heads, tails = work[0], work[1], work[2], work[3], work[4]
     two_coins = np.empty(3 * many, tilted.dtype)
     prefix = np.zeros((short.pairs(n) // 2 + 1) * row_size, tilted.dtype)
     suffix = np.empty(row_size, tilted.dtype)
-    marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0)
+    marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0, False)
+    given = logits if len(kept) > 0 else tilted
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(vectors, r, have, v)
-        bounds = short.gather_counts(k, r, have, n, bounds, marks)
         if len(kept) > 0:
-            short.recall(n, kept, r // lanes * room, heads, tails, marks)
+            least, most = short.recall(n, kept, r // lanes * room, heads, tails, marks)
         else:
             short.gather(tilted, r, have, t)
+            bounds = short.gather_counts(k, r, have, n, bounds, t, marks)
+            least, most = bounds[0], bounds[1]
             short.toss(t, n, marks, heads, tails)
         short.covariance_product(
-            n, bounds[0], bounds[1], marks, v, heads, tails, weight, two_coins, prefix, suffix
+            n, least, most, marks, v, heads, tails, weight, two_coins, prefix, suffix
         )
         short.scatter(v, product, r, have)
+        short.put_back(given, r, have, marks, product, r, 0, 0)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane
@@ -220,27 +224,28 @@ def infer(
     lanes, fewer, many = width(logits), width(shift), short.pairs(n)
     work = np.empty((4, many * lanes), logits.dtype)
     items, spare, heads, tails = work[0], work[1], work[2], work[3]
-    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0)
+    marks, bounds = np.empty(short.MARKS * lanes, logits.dtype), (0, 0, False)
     block = np.empty((fewer, n), np.float64)
     wide = np.empty((5, many * fewer), np.float64)
     theta, t, wide_heads, wide_tails, mu = wide[0], wide[1], wide[2], wide[3], wide[4]
-    wide_marks, wide_bounds = np.empty(short.MARKS * fewer, np.float64), (0, 0)
+    wide_marks, wide_bounds = np.empty(short.MARKS * fewer, np.float64), (0, 0, False)
     prefix = np.zeros((many // 2 + 1) * (n // 2 + 3) * fewer, np.float64)
     suffix = np.empty((n // 2 + 3) * fewer, np.float64)
     totals = np.empty(short.TOTALS * fewer, np.float64)
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(logits, r, have, items)
-        bounds = short.gather_counts(k, r, have, n, bounds, marks)
+        bounds = short.gather_counts(k, r, have, n, bounds, items, marks)
         short.tilt(items, n, marks, spare, heads, tails)
         short.scatter(items, tilted, r, have)
+        short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
         for start in range(0, have, fewer):
             some = min(fewer, have - start)
             short.convert(logits, r + start, block, 0, some)
             short.gather(block, 0, some, theta)
             short.convert(tilted, r + start, block, 0, some)
             short.gather(block, 0, some, t)
-            wide_bounds = short.gather_counts(k, r + start, some, n, wide_bounds, wide_marks)
+            wide_bounds = short.gather_counts(k, r + start, some, n, wide_bounds, t, wide_marks)
             short.toss(t, n, wide_marks, wide_heads, wide_tails)
             short.infer(
                 n, wide_bounds[0], wide_bounds[1], wide_marks, theta, t, wide_heads, wide_tails,
@@ -248,6 +253,7 @@ def infer(
             )  # fmt: skip
             short.scatter(mu, block, 0, some)
             short.convert(block, 0, marginals, r + start, some)
+            short.put_back(logits, r + start, some, wide_marks, marginals, r + start, 0, 1)
             for lane in range(some):
                 at, mark = r + start + lane, start + lane
                 odd = marks[short.ODD * lanes + mark] + wide_marks[short.ODD * fewer + lane]
@@ -258,7 +264,7 @@ def infer(
                     continue
                 shift[at] = marks[short.SHIFT * lanes + mark]
                 log_partition[at], log_mass[at], entropy[at] = short.logarithms(
-                    totals, lane, k[at], shift[at]
+                    totals, lane, wide_marks, shift[at]
                 )
 
 
@@ -286,18 +292,19 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
     many = short.pairs(n) * lanes if _is_short(n) else 0
     work = np.empty((5, many), logits.dtype)
     items, scratch, z, heads, tails = work[0], work[1], work[2], work[3], work[4]
-    marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0)
+    marks, bounds = np.ones(short.MARKS * lanes, logits.dtype), (0, 0, False)
     steps, keys = np.arange(lanes).astype(np.uint64), np.empty(lanes, np.uint64)
     for r in range(first, last, group):
         have = min(group, last - r)
         if many > 0:
             short.gather(logits, r, have, items)
-            bounds = short.gather_counts(k, r, have, n, bounds, marks)
+            bounds = short.gather_counts(k, r, have, n, bounds, items, marks)
             short.tilt(items, n, marks, scratch, heads, tails)
             if len(kept) > 0:
-                short.keep(n, heads, tails, marks, kept, r // lanes * (many + lanes))
+                short.keep(n, heads, tails, marks, kept, r // lanes * (many + short.KEPT * lanes))
             else:
                 short.scatter(items, tilted, r, have)
+                short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
             for s in range(0, len(drawn), rows):
                 # The tilt is done with the items and with its scratch.
                 short.sample(
@@ -305,6 +312,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                     scratch, items, z,
                 )  # fmt: skip
                 short.scatter(z, drawn, s + r, have)
+                short.put_back(logits, r, have, marks, drawn, s + r, 0, 1)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane

@@ -4,8 +4,9 @@ Arrays are (items, lanes), flat, with room for an even number of items. With so 
 paper's O(nk) tables, in linear space thanks to the tilt, take less work than the nodes of long rows
 (cpu/moments.py): a state is a handful of instructions for all lanes. Where more than half of the
 items are chosen, lanes work on those left out: their logits change sign, which a covariance does
-not notice. Rows with anything out of the ordinary (an infinite logit, no choice, a tilt that does
-not converge) are odd: they are left to what works on long ones. No lane depends on the others, but
+not notice. Items with infinite logits are no coins, and put back where all is done. Rows with
+anything out of the ordinary (no choice, a tilt that does not converge) are odd: they are left to
+what works on long ones. No lane depends on the others, but
 for the last digit of a product where their k differ.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from ksubset.kernels.cpu.short.inference import TOTALS, infer, logarithms
 from ksubset.kernels.cpu.short.lanes import (
+    KEPT,
     MARKS,
     MOST_ITEMS,
     ODD,
@@ -23,6 +25,7 @@ from ksubset.kernels.cpu.short.lanes import (
     gather_counts,
     keep,
     pairs,
+    put_back,
     recall,
     room_for_coins,
     scatter,
@@ -32,6 +35,7 @@ from ksubset.kernels.cpu.short.sampling import sample
 from ksubset.kernels.cpu.short.tilt import tilt, toss
 
 __all__ = [
+    "KEPT",
     "MARKS",
     "MOST_ITEMS",
     "ODD",
@@ -46,6 +50,7 @@ __all__ = [
     "keep",
     "logarithms",
     "pairs",
+    "put_back",
     "recall",
     "room_for_coins",
     "sample",

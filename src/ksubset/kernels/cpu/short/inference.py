@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ksubset.kernels.cpu.compile import inlined
-from ksubset.kernels.cpu.short.lanes import ODD, RARE, SIGN, pairs
+from ksubset.kernels.cpu.short.lanes import FREE, ODD, RARE, SIGN, pairs
 from ksubset.kernels.cpu.short.tilt import REACH
 from ksubset.kernels.cpu.simd import absolute, choose, fill, load, store, width
 
@@ -75,7 +75,8 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
     side = load(marks, SIGN * lanes)
     likelier, cross, ups, likely, furthest = one, zero, zero, zero, zero
     for i in range(0, n * lanes, lanes):
-        at, p, rarer = load(t, i), load(heads, i), load(marginals, i)
+        p, rarer = load(heads, i), load(marginals, i)
+        at = choose(p, 0.0, load(t, i), zero)  # but of what is no coin
         distance = absolute(at)
         furthest = choose(distance, furthest, distance, furthest)
         likelier = likelier * choose(p, 0.5, p, load(tails, i))
@@ -96,9 +97,11 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
 
 
 @inlined
-def logarithms(totals, lane, k, shift):
+def logarithms(totals, lane, marks, shift):
     """The log-partition of a lane, the logarithm of the probability of k heads, the entropy."""
     lanes = width(totals)
+    rare = marks[RARE * lanes + lane]
+    k = rare if marks[SIGN * lanes + lane] > 0 else marks[FREE * lanes + lane] - rare
     mass = math.log(totals[MASS * lanes + lane])
     likelier = math.log(totals[LIKELIER * lanes + lane])
     more = totals[UPS * lanes + lane] - k

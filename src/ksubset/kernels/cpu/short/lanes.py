@@ -4,24 +4,35 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ksubset.kernels.cpu.compile import inlined
 from ksubset.kernels.cpu.simd import (
     BYTES,
     absolute,
     any_above,
     choose,
+    fill,
+    largest,
     load,
     load_pair,
+    smallest,
     store,
+    total,
     transpose,
     width,
 )
 
 MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
-# What lanes have one number of: items to choose, on which side, the logarithm of their odds,
-# whether there is nothing to choose, by how much logits were shifted, and whether the row is left
-# to others.
-RARE, SIGN, ODDS, IDLE, SHIFT, ODD, MARKS = 0, 1, 2, 3, 4, 5, 6
+# What lanes have one number of: items to choose, whether the row is left to others, and the number
+# of finite logits (these are kept); on which side to choose, the logarithm of the odds, whether
+# there is nothing to choose, by how much logits were shifted, and their mean and mean square, if
+# not all are finite.
+RARE, ODD, FREE, KEPT = 0, 1, 2, 3
+SIGN, ODDS, IDLE, SHIFT, MEAN, SQUARE, MARKS = 3, 4, 5, 6, 7, 8, 9
+# In place of a logit that is not finite: no coin, it falls tails for sure (times the sign).
+NO_COIN = -1e30
+_MOST_FINITE = 1e15  # beyond, a row is left to others
 
 
 @inlined
@@ -35,30 +46,35 @@ def room_for_coins(rows: int, n: int, itemsize: int) -> int:
     if not 2 <= n <= MOST_ITEMS:
         return 0
     lanes = BYTES // itemsize
-    return -(-rows // lanes) * (n + n % 2 + 1) * lanes
+    return -(-rows // lanes) * (n + n % 2 + KEPT) * lanes
 
 
 @inlined
 def keep(n, heads, tails, marks, kept, at):
     """Write the coins of a group, for :func:`recall`, from a place on: of each the rarer side,
-    negative if it is tails (no chance is 0 here, see _odds_of). And which lanes are odd."""
+    negative if it is tails (which always has a chance, see _odds_of). And what is known of lanes.
+    """
     lanes = width(kept)
     for i in range(0, n * lanes, 2 * lanes):
         p = load_pair(heads, i)
         store(kept, at + i, choose(p, 0.5, 0.0 - load_pair(tails, i), p))
-    store(kept, at + pairs(n) * lanes, load(marks, ODD * lanes))
+    for i in range(0, KEPT * lanes, lanes):
+        store(kept, at + pairs(n) * lanes + i, load(marks, i))
 
 
 @inlined
 def recall(n, kept, at, heads, tails, marks):
-    """The opposite."""
+    """The opposite. Returns the least and the most items that lanes choose."""
     lanes = width(kept)
     for i in range(0, n * lanes, 2 * lanes):
         rarer = load_pair(kept, at + i)
         x = absolute(rarer)
         store(heads, i, choose(0.0, rarer, 1.0 - x, x))
         store(tails, i, choose(0.0, rarer, x, 1.0 - x))
-    store(marks, ODD * lanes, load(kept, at + pairs(n) * lanes))
+    for i in range(0, KEPT * lanes, lanes):
+        store(marks, i, load(kept, at + pairs(n) * lanes + i))
+    rare = load(marks, RARE * lanes)
+    return int(smallest(rare)), int(largest(rare))
 
 
 @inlined
@@ -105,14 +121,25 @@ def convert(source, first, target, to, have):
 
 
 @inlined
-def gather_counts(k, first, have, n, before, marks):
-    """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2.
+def _all_finite(items, n):
+    lanes = width(items)
+    sums = fill(items, 0.0)
+    for i in range(0, n * lanes, lanes):
+        sums = sums + 0.0 * load(items, i)
+    return total(sums) == 0
 
-    Returns the least and the most. ``before`` is what the group before got, (0, 0) for the first:
-    most often all counts are the same.
+
+@inlined
+def gather_counts(k, first, have, n, before, items, marks):
+    """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2. Items
+    whose logits are infinite are neither: from here on they are no coins.
+
+    Returns the least and the most, and whether all logits are finite. ``before`` is what the group
+    before got, (0, 0, False) for the first: most often all counts are the same.
     """
     lanes = width(marks)
-    if before[1] > 0 and have == lanes:
+    finite = _all_finite(items, n)
+    if finite and before[2] and have == lanes:
         same = True
         for row in range(first, first + lanes):
             same &= k[row] == k[row - lanes]
@@ -120,11 +147,49 @@ def gather_counts(k, first, have, n, before, marks):
             return before
     least, most = n, 0
     for lane in range(lanes):
-        count = k[first + min(lane, have - 1)]
-        rare = min(max(min(count, n - count), 1), n // 2)
-        marks[IDLE * lanes + lane] = 1 if count < 1 or count >= n else 0
-        marks[SIGN * lanes + lane] = -1 if 2 * count > n else 1
+        count, free = k[first + min(lane, have - 1)], n
+        if not finite:
+            count, free = _without_infinite(count, n, lane, items, marks)
+        rare = min(max(min(count, free - count), 1), max(free // 2, 1))
+        side = -1 if 2 * count > free else 1
+        marks[IDLE * lanes + lane] = 1 if count < 1 or count >= free else 0
+        marks[SIGN * lanes + lane] = side
         marks[RARE * lanes + lane] = rare
-        marks[ODDS * lanes + lane] = math.log(rare / (n - rare))
+        marks[ODDS * lanes + lane] = math.log(rare / max(free - rare, 1))
+        marks[FREE * lanes + lane] = free
         least, most = min(least, rare), max(most, rare)
-    return least, most
+        for i in range(lane, 0 if finite else n * lanes, lanes):
+            if abs(items[i]) == np.inf:
+                items[i] = NO_COIN * side
+    return least, most, finite
+
+
+@inlined
+def _without_infinite(k, n, lane, items, marks):
+    """How many of the other items of a lane to choose, and how many there are."""
+    lanes = width(items)
+    free, mean, square, furthest = 0, 0.0, 0.0, 0.0
+    for i in range(lane, n * lanes, lanes):
+        t = np.float64(items[i])
+        k -= t == np.inf
+        if abs(t) < np.inf or t != t:
+            free += 1
+            mean += t
+            square += t * t
+            furthest = max(furthest, abs(t))
+    marks[MEAN * lanes + lane] = mean / max(free, 1)
+    marks[SQUARE * lanes + lane] = square / max(free, 1) if furthest < _MOST_FINITE else np.inf
+    return k, free
+
+
+@inlined
+def put_back(logits, first, have, marks, rows, to, no, yes):
+    """Write into rows what is known of items with infinite logits: that they are never or always
+    chosen."""
+    lanes, n = width(marks), logits.shape[-1]
+    for lane in range(have):
+        for i in range(n if marks[FREE * lanes + lane] < n else 0):
+            if logits[first + lane, i] == -np.inf:
+                rows[to + lane, i] = no
+            elif logits[first + lane, i] == np.inf:
+                rows[to + lane, i] = yes

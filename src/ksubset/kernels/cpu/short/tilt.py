@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from ksubset.kernels.cpu.compile import inlined
-from ksubset.kernels.cpu.short.lanes import IDLE, ODD, ODDS, RARE, SHIFT, SIGN
+from ksubset.kernels.cpu.short.lanes import (
+    FREE,
+    IDLE,
+    MEAN,
+    NO_COIN,
+    ODD,
+    ODDS,
+    RARE,
+    SHIFT,
+    SIGN,
+    SQUARE,
+)
 from ksubset.kernels.cpu.simd import (
     absolute,
     any_above,
@@ -29,16 +40,17 @@ _DRIFT = 4.0
 
 @inlined
 def _finish_pair(theta, n, side):
-    """An item to make their number even: no coin, it falls tails for sure."""
+    """An item to make their number even."""
     if n % 2:
-        store(theta, n * width(theta), -1e30 * side)  # however far it is shifted
+        store(theta, n * width(theta), NO_COIN * side)
 
 
 @inlined
 def _odds_of(t):
-    """exp(t), but for logits so far out that they are as good as infinite."""
-    t = choose(-REACH, t, -REACH, t)
-    return exp(choose(REACH, t, t, REACH))
+    """exp(t), but for logits so far out that they are as good as infinite. What is no coin has no
+    odds, however far it is shifted."""
+    near = choose(-REACH, t, -REACH, t)
+    return choose(0.1 * NO_COIN, t, 0.0, exp(choose(REACH, near, near, REACH)))
 
 
 @inlined
@@ -57,10 +69,12 @@ def tilt(theta, n, marks, scratch, heads, tails):
         t = side * load(theta, i)
         mean = mean + t
         square = square + t * t
-    # Infinite logits or NaN, and squares that overflow.
+    fewer = choose(n, load(marks, FREE * lanes), one, zero)
+    mean = choose(fewer, 0.5, side * load(marks, MEAN * lanes), mean * (1.0 / n))
+    square = choose(fewer, 0.5, load(marks, SQUARE * lanes), square * (1.0 / n))
+    # NaN, and squares that overflow.
     strange = choose(np.inf, square, load(marks, IDLE * lanes), one)
-    mean = mean * (1.0 / n)
-    spread = square * (1.0 / n) - mean * mean
+    spread = square - mean * mean
     # If the logits were normal, sigmoids of them would average to the sigmoid of a stretched mean.
     stretch = root(1.0 + choose(spread, 0.0, spread, 0.0) * 0.3926990817)
     c = choose(strange, 0.5, zero, load(marks, ODDS * lanes) * stretch - mean)
