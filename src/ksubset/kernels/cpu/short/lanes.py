@@ -11,14 +11,15 @@ from ksubset.kernels.cpu.simd import (
     BYTES,
     absolute,
     any_above,
+    any_unequal,
     choose,
     fill,
     largest,
     load,
     load_pair,
+    pair,
     smallest,
     store,
-    total,
     transpose,
     width,
 )
@@ -123,10 +124,13 @@ def convert(source, first, target, to, have):
 @inlined
 def _all_finite(items, n):
     lanes = width(items)
-    sums = fill(items, 0.0)
-    for i in range(0, n * lanes, lanes):
-        sums = sums + 0.0 * load(items, i)
-    return total(sums) == 0
+    last = fill(items, 0.0)
+    if n % 2:
+        last = last * load(items, (n - 1) * lanes)
+    sums = pair(last, last)
+    for i in range(0, (n - n % 2) * lanes, 2 * lanes):
+        sums = sums + 0.0 * load_pair(items, i)
+    return not any_unequal(sums, 0.0)
 
 
 @inlined
@@ -187,6 +191,8 @@ def put_back(logits, first, have, marks, rows, to, no, yes):
     """Write into rows what is known of items with infinite logits: that they are never or always
     chosen."""
     lanes, n = width(marks), logits.shape[-1]
+    if not any_above(n - load(marks, FREE * lanes), 0.0):
+        return
     for lane in range(have):
         for i in range(n if marks[FREE * lanes + lane] < n else 0):
             if logits[first + lane, i] == -np.inf:

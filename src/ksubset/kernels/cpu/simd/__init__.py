@@ -43,6 +43,7 @@ from ksubset.kernels.cpu.simd.memory import (
 from ksubset.kernels.cpu.simd.numbers import (
     absolute,
     any_above,
+    any_unequal,
     choose,
     largest,
     nearest,
@@ -56,6 +57,7 @@ __all__ = [
     "BYTES",
     "absolute",
     "any_above",
+    "any_unequal",
     "append",
     "as_numbers",
     "as_words",

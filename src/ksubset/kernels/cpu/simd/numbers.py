@@ -27,16 +27,24 @@ def choose(typing: Any, a: Any, b: Any, yes: Any, no: Any) -> Any:
     return kind(a, b, yes, no), lower
 
 
-@intrinsic
-def any_above(typing: Any, a: Any, b: Any) -> Any:
-    """Whether a > b, a number, in any lane."""
+def _any(comparison: str, description: str) -> Any:
+    """Whether a compares so with b, a number, in any lane."""
 
-    def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        b = as_lanes(context, builder, args[1], sig.args[1], a)
-        above = builder.bitcast(builder.fcmp_ordered(">", args[0], b), ir.IntType(a.count))
-        return builder.icmp_unsigned("!=", above, ir.Constant(ir.IntType(a.count), 0))
+    def typed(typing: Any, a: Any, b: Any) -> Any:
+        def lower(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            b = as_lanes(context, builder, args[1], sig.args[1], a)
+            compare = builder.fcmp_unordered if comparison == "!=" else builder.fcmp_ordered
+            found = builder.bitcast(compare(comparison, args[0], b), ir.IntType(a.count))
+            return builder.icmp_unsigned("!=", found, ir.Constant(ir.IntType(a.count), 0))
 
-    return types.boolean(a, b), lower
+        return types.boolean(a, b), lower
+
+    typed.__doc__ = description
+    return intrinsic(typed)
+
+
+any_above = _any(">", "Whether a > b, a number, in any lane.")
+any_unequal = _any("!=", "Whether a != b, a number, in any lane; NaN is unequal.")
 
 
 def _elementwise(name: str) -> Any:
