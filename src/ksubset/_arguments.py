@@ -210,35 +210,38 @@ def values_can_be_read() -> bool:
 def check_values(checked: Problem, names: Names = _NAMES) -> None:
     """Raise for NaN logits and for a k that no subset of the allowed items has."""
     logits, k = checked.logits.detach(), checked.k
-    if logits.is_meta or (_all_finite(logits) and _all_within(k, logits.shape[-1])):
+    if logits.is_meta:
         return
-    bad = logits.isnan().any(-1)
-    if bool(bad.any()):
+    low, high = _extremes(logits)
+    if math.isnan(low):
+        bad = logits.isnan().any(-1)
         raise ValueError(f"{names.logits} must not be NaN, got NaN in {_where(bad, checked)}")
-    allowed = (logits > -torch.inf).sum(-1)
-    bad = (k < 0) | (k > allowed)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0, 0])
-        raise ValueError(
-            f"{names.k} must be between 0 and the number of allowed items, {int(allowed[row])}, "
-            f"got {int(k[row])} in {_where(bad, checked)}"
-        )
-    forced = (logits == torch.inf).sum(-1)
-    bad = k < forced
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0, 0])
-        raise ValueError(
-            f"{names.k} must be at least the number of items with a logit of +inf, "
-            f"{int(forced[row])}, got {int(k[row])} in {_where(bad, checked)}"
-        )
+    if low == -math.inf or not _all_within(k, logits.shape[-1]):
+        allowed = (logits > -torch.inf).sum(-1)
+        bad = (k < 0) | (k > allowed)
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0, 0])
+            raise ValueError(
+                f"{names.k} must be between 0 and the number of allowed items, "
+                f"{int(allowed[row])}, got {int(k[row])} in {_where(bad, checked)}"
+            )
+    if high == math.inf:
+        forced = (logits == torch.inf).sum(-1)
+        bad = k < forced
+        if bool(bad.any()):
+            row = int(bad.nonzero()[0, 0])
+            raise ValueError(
+                f"{names.k} must be at least the number of items with a logit of +inf, "
+                f"{int(forced[row])}, got {int(k[row])} in {_where(bad, checked)}"
+            )
 
 
-def _all_finite(logits: Tensor) -> bool:
-    """Whether no logit is infinite or NaN, in one pass: most often all there is to check."""
+def _extremes(logits: Tensor) -> tuple[float, float]:
+    """The smallest and the largest, NaN if there is any: most often all there is to look at."""
     if logits.numel() == 0:
-        return True
-    low, high = torch.aminmax(logits)  # NaN, if there is any
-    return float(low) > -math.inf and float(high) < math.inf
+        return 0.0, 0.0
+    low, high = torch.aminmax(logits)
+    return float(low), float(high)
 
 
 def _all_within(k: Tensor, n: int) -> bool:
