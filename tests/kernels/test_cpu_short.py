@@ -56,7 +56,7 @@ def test_short_rows_against_the_oracle(n: int, dtype: torch.dtype) -> None:
 @BOTH
 @pytest.mark.parametrize("n", [2, 5, 20, 64])
 def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: torch.dtype) -> None:
-    """Also for rows that are not worked on side by side: infinite logits, no choice, NaN."""
+    """Also of infinite logits, and of rows that are not worked on side by side: no choice, NaN."""
     generator = torch.Generator().manual_seed(n)
     k = torch.arange(2 * n + 3) % (n + 1)
     logits, v = torch.randn(2, len(k), n, generator=generator, dtype=dtype)

@@ -137,7 +137,6 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
     prefix = np.zeros((short.pairs(n) // 2 + 1) * row_size, tilted.dtype)
     suffix = np.empty(row_size, tilted.dtype)
     marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0, False)
-    given = logits if len(kept) > 0 else tilted
     for r in range(first, last, lanes):
         have = min(lanes, last - r)
         short.gather(vectors, r, have, v)
@@ -152,7 +151,6 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
             n, least, most, marks, v, heads, tails, weight, two_coins, prefix, suffix
         )
         short.scatter(v, product, r, have)
-        short.put_back(given, r, have, marks, product, r, 0, 0)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane

@@ -25,15 +25,13 @@ from ksubset.kernels.cpu.simd import (
 )
 
 MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
-# What lanes have one number of: items to choose, whether the row is left to others, and the number
-# of finite logits (these are kept); on which side to choose, the logarithm of the odds, whether
-# there is nothing to choose, by how much logits were shifted, and their mean and mean square, if
-# not all are finite.
-RARE, ODD, FREE, KEPT = 0, 1, 2, 3
-SIGN, ODDS, IDLE, SHIFT, MEAN, SQUARE, MARKS = 3, 4, 5, 6, 7, 8, 9
+# What lanes have one number of: items to choose and whether the row is left to others (these are
+# kept); on which side to choose, the logarithm of the odds, whether there is nothing to choose, by
+# how much logits were shifted; how many are finite and, if not all, their mean and mean square.
+RARE, ODD, KEPT = 0, 1, 2
+SIGN, ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, MARKS = 2, 3, 4, 5, 6, 7, 8, 9
 # In place of a logit that is not finite: no coin, it falls tails for sure (times the sign).
 NO_COIN = -1e30
-_MOST_FINITE = 1e15  # beyond, a row is left to others
 
 
 @inlined
@@ -172,7 +170,7 @@ def gather_counts(k, first, have, n, before, items, marks):
 def _without_infinite(k, n, lane, items, marks):
     """How many of the other items of a lane to choose, and how many there are."""
     lanes = width(items)
-    free, mean, square, furthest = 0, 0.0, 0.0, 0.0
+    free, mean, square = 0, 0.0, 0.0
     for i in range(lane, n * lanes, lanes):
         t = np.float64(items[i])
         k -= t == np.inf
@@ -180,9 +178,8 @@ def _without_infinite(k, n, lane, items, marks):
             free += 1
             mean += t
             square += t * t
-            furthest = max(furthest, abs(t))
     marks[MEAN * lanes + lane] = mean / max(free, 1)
-    marks[SQUARE * lanes + lane] = square / max(free, 1) if furthest < _MOST_FINITE else np.inf
+    marks[SQUARE * lanes + lane] = square / max(free, 1)
     return k, free
 
 
