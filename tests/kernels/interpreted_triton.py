@@ -18,16 +18,31 @@ from ksubset.kernels.cuda.sampling import accept
 TOLERANCE = TOLERANCES[torch.float32]
 
 
+_FENCE = 64
+_made: list[torch.Tensor] = []
+
+
 def poison() -> None:
-    """What is not written yet is NaN."""
+    """What is not written yet is NaN, and so is what lies before and behind it."""
     plain = torch.Tensor.new_empty
 
-    def new_empty(*args: Any, **options: Any) -> torch.Tensor:
-        x = plain(*args, **options)
-        return x.fill_(torch.nan) if x.is_floating_point() else x
+    def new_empty(like: torch.Tensor, *sizes: Any, **options: Any) -> torch.Tensor:
+        shape = torch.Size(sizes if isinstance(sizes[0], int) else sizes[0])
+        if not (like.is_floating_point() and shape.numel()):  # the interpreter's own
+            return plain(like, shape, **options)
+        fenced = plain(like, shape.numel() + 2 * _FENCE, **options).fill_(torch.nan)
+        _made.append(fenced)
+        return fenced[_FENCE : fenced.numel() - _FENCE].view(shape)
 
-    torch.empty_like = lambda x, **_: torch.full_like(x, torch.nan)  # type: ignore[assignment]
     torch.Tensor.new_empty = new_empty  # type: ignore[assignment]
+
+
+def check_fences() -> None:
+    """Nobody wrote outside of what was made for them."""
+    assert _made
+    for fenced in _made:
+        assert fenced[:_FENCE].isnan().all()
+        assert fenced[-_FENCE:].isnan().all()
 
 
 def check_moments() -> None:
@@ -197,4 +212,5 @@ if __name__ == "__main__":
     check_one_k_for_all_rows()
     check_levels_far_apart()
     check_moments()
+    check_fences()
     print("all right")
