@@ -101,6 +101,11 @@ def test_bad_tensors_of_k(name: str, k: Any, error: type[Exception], message: st
             TypeError,
             "mask(_p)? must be a dense tensor, got one of layout",
         ),
+        (
+            torch.ones(4, dtype=torch.bool, device="meta"),
+            ValueError,
+            "mask(_p)? must be on the device of the logits, cpu, got meta",
+        ),
         (torch.ones(4), TypeError, "mask(_p)? must be boolean .* got torch.float32"),
         (
             torch.ones(5, dtype=torch.bool),
@@ -145,6 +150,7 @@ def test_bad_values(value: Any, error: type[Exception], message: str) -> None:
     ("v", "error", "message"),
     [
         (torch.zeros(3), ValueError, r"v must have shape .* n = 4, got \(3,\)"),
+        (torch.zeros(4, device="meta"), ValueError, "device of the logits, cpu, got meta"),
         (torch.zeros(3, 4), ValueError, r"must broadcast: .* v \(3,\)"),
         (torch.zeros(4, dtype=torch.complex64), TypeError, "real tensor, got torch.complex64"),
         ([1.0, 0.0, 0.0, 0.0], TypeError, "v must be a real tensor, got list"),

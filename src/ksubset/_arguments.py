@@ -39,6 +39,7 @@ class Problem(NamedTuple):
         """A tensor of the user's, broadcast to (rows, n)."""
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+        _check_device(name, value, self.logits)
         shape = (*self.batch_shape, self.n)
         try:
             value = value.to(self.logits.dtype).expand(shape)
@@ -84,7 +85,7 @@ def problem(
     counts = _counts(k, n, logits, names.k)
     shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: counts.shape}
     if mask is not None:
-        _check_mask(mask, n, names.mask)
+        _check_mask(mask, logits, names.mask)
         shapes[names.mask] = mask.shape[:-1]
     shapes |= more or {}
     try:
@@ -162,6 +163,14 @@ def _check_dense(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
 
 
+def _check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
+    """Kernels take addresses, and nobody else asks where they point to."""
+    if tensor.device != logits.device:
+        raise ValueError(
+            f"{name} must be on the device of the logits, {logits.device}, got {tensor.device}"
+        )
+
+
 def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
     if isinstance(k, Tensor):
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
@@ -181,10 +190,12 @@ def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
     return torch.full((), k, dtype=torch.int64, device=logits.device)
 
 
-def _check_mask(mask: Any, n: int, name: str) -> None:
+def _check_mask(mask: Any, logits: Tensor, name: str) -> None:
+    n = logits.shape[-1]
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
     _check_dense(name, mask)
+    _check_device(name, mask, logits)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean (True: may be chosen), got {mask.dtype}")
     if mask.dim() == 0 or mask.shape[-1] not in (1, n):

@@ -28,7 +28,8 @@ def poison() -> None:
 
     def new_empty(like: torch.Tensor, *sizes: Any, **options: Any) -> torch.Tensor:
         shape = torch.Size(sizes if isinstance(sizes[0], int) else sizes[0])
-        if not (like.is_floating_point() and shape.numel()):  # the interpreter's own
+        dtype = options.get("dtype", like.dtype)
+        if not (dtype.is_floating_point and shape.numel()):  # the interpreter's own
             return plain(like, shape, **options)
         fenced = plain(like, shape.numel() + 2 * _FENCE, **options).fill_(torch.nan)
         _made.append(fenced)
@@ -176,6 +177,25 @@ def check_one_k_for_all_rows() -> None:
 
 
 @triton.jit
+def _fail(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.constexpr):  # noqa: N803
+    tl.store(place, float("nan"))
+
+
+def check_no_choice_left() -> None:
+    """Long rows of which all items that are allowed have to be chosen, or none: without the
+    fallback, which goes item by item."""
+    logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
+    logits[1, ::3], logits[2, 4], logits[3, 1:3] = -INF, INF, INF
+    k = torch.tensor([20, 13, 20, 2])
+    fallback, long.whole_row = long.whole_row, _fail
+    z, _ = long.sample(logits, k, torch.arange(8).reshape(2, 4))
+    long.whole_row = fallback
+    assert torch.equal(z[0], z[1])
+    assert torch.equal(z[0, :3], (logits[:3] > -INF).float())
+    assert torch.equal(z[0, 3], (logits[3] == INF).float())
+
+
+@triton.jit
 def _accept(heads, real, imag, keys, taken):
     """Four coins of which two are counted from, N = 5, and three heads to show with the tosses."""
     lane, node = tl.arange(0, 8), tl.arange(0, 4)
@@ -210,6 +230,7 @@ if __name__ == "__main__":
     check_many_draws()
     check_long_rows()
     check_one_k_for_all_rows()
+    check_no_choice_left()
     check_levels_far_apart()
     check_moments()
     check_fences()

@@ -7,7 +7,6 @@ all tensors are aligned, and the numbers are part of a key.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
@@ -56,9 +55,8 @@ class Launcher:
             with torch.cuda.device(device):
                 self(programs, rows, k, given, made, numbers, constants, warps, cooperative)
             return
-        counts, same = (_nothing(device), k) if isinstance(k, int) else (k.contiguous(), -1)
-        given = (rows, counts, *given)
         # Addresses: Triton asks tensors for theirs, and the driver whether it knows them.
+        given = (rows, *given) if isinstance(k, int) else (rows, k.contiguous(), *given)
         addresses = [x.data_ptr() for x in given]
         unaligned = 0
         for address in addresses:
@@ -66,6 +64,10 @@ class Launcher:
         if unaligned:
             given = tuple(x.clone() for x in given)
             addresses = [x.data_ptr() for x in given]
+        same = -1
+        if isinstance(k, int):  # nobody reads counts
+            same = k
+            addresses.insert(1, 0)
         key = (device, numbers, constants, warps, cooperative)
         compiled = self._compiled.get(key)
         if compiled is not None:
@@ -82,15 +84,11 @@ class Launcher:
         # each fused a product of its own into its sum, the lanes would go on with numbers that
         # differ in their last digits, as if the row had several means. Several warps read the sum
         # from one place.
+        if isinstance(k, int):
+            given = (given[0], rows.new_empty(1, dtype=torch.int64), *given[1:])
         compiled = self._kernel[(programs,)](
             *given, *made, same, *numbers, **named,
             num_warps=warps, enable_fp_fusion=warps > 1, **options,
         )  # fmt: skip
         if not _INTERPRETED:
             self._compiled[key] = compiled
-
-
-@cache
-def _nothing(device: int) -> Tensor:
-    """In place of counts that nobody reads."""
-    return torch.empty(1, dtype=torch.int64, device=device if device >= 0 else "cpu")

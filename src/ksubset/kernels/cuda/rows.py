@@ -106,8 +106,9 @@ def _sample_kernel(
             whole = running_sums(odds, whole, sums, 0, n, BLOCK, 1)
             tl.debug_barrier()
     for s in range(samples):
-        key = tl.load(keys + s * rows + row)
-        place = drawn + (s * rows + row) * n
+        line = s * (row * 0 + rows) + row  # of many samples, more than 32 bits have room for
+        key = tl.load(keys + line)
+        place = drawn + line * n
         found = bad
         if DRAWS > 0:
             if light > 0:

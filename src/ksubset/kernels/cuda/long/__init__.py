@@ -135,8 +135,9 @@ def sample_kernel(
             light = tl.where(collisions < MOST_COLLISIONS, 1, 0)
             tl.debug_barrier()
     for s in range(samples):
-        place = drawn + (s * rows + row) * n
-        key = tl.load(keys + s * rows + row)
+        line = s * (row * 0 + rows) + row  # of many samples, more than 32 bits have room for
+        place = drawn + line * n
+        key = tl.load(keys + line)
         if valid > 0:
             found = light * 0
             if G == 1:

@@ -23,20 +23,20 @@ def moments(
     """
     tiles = (n + TILE - 1) // TILE
     spread = tl.zeros([WIDE * TILE], tl.float32)
-    ups_sum = tl.zeros([WIDE * TILE], tl.float32)
-    free_sum = tl.zeros([WIDE * TILE], tl.float32)
+    ups_sum = tl.zeros([WIDE * TILE], tl.int32)
+    free_sum = tl.zeros([WIDE * TILE], tl.int32)
     signed_sum = tl.zeros([WIDE * TILE], tl.float32)
-    likely_sum = tl.zeros([WIDE * TILE], tl.float32)
+    likely_sum = tl.zeros([WIDE * TILE], tl.int32)
     top = tl.zeros([WIDE * TILE], tl.float32)
     weighted = tl.zeros([WIDE * TILE], tl.float64)
     for i in range(g, (tiles + WIDE - 1) // WIDE, G):
         at, inside, t = load_tiles(tilted, i, 0, 1, tiles, n, TILE, WIDE)
         up, x, pq, _skew = coins(t, inside)
         spread += pq
-        ups_sum += (up & inside).to(tl.float32)
-        free_sum += (inside & (tl.abs(t) < _INF)).to(tl.float32)
+        ups_sum += (up & inside).to(tl.int32)
+        free_sum += (inside & (tl.abs(t) < _INF)).to(tl.int32)
         signed_sum += tl.where(up, -x, x)
-        likely_sum += (up & (x > 0)).to(tl.float32)
+        likely_sum += (up & (x > 0)).to(tl.int32)
         top = tl.maximum(top, series.heads(up, x))
         if not INFER:
             v = tl.load(vectors + at, inside, 0.0).to(tl.float64)

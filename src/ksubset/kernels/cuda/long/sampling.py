@@ -123,8 +123,8 @@ def draw_row(
                 )
                 tl.store(bits + at, tl.where(t == _INF, 15, shown), tossed)
             h0, h1, h2, h3, epoch = share4(
-                tl.sum(n01 & 0xFFFF, 0), tl.sum(n01 >> 16, 0),
-                tl.sum(n23 & 0xFFFF, 0), tl.sum(n23 >> 16, 0),
+                tl.sum(n01 & 0xFFFF, 0), tl.sum((n01 >> 16) & 0xFFFF, 0),
+                tl.sum(n23 & 0xFFFF, 0), tl.sum((n23 >> 16) & 0xFFFF, 0),
                 board, counter, epoch, g, G, GP,
             )  # fmt: skip
             heads = four(h0, h1, h2, h3)

@@ -68,20 +68,20 @@ def tilt(
     logits, k, tilted, n, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Store the tilted row. Returns whether it is valid (1 or 0), how many of its free items are
-    to be chosen, and the shift."""
+    """Store the tilted row. Returns whether it is valid (1 or 0), how many are to be chosen of the
+    items that are still free, none where all of them have to be, and the shift."""
     tiles = (n + TILE - 1) // TILE
-    free_sum = tl.zeros([WIDE * TILE], tl.float32)
-    forced_sum = tl.zeros([WIDE * TILE], tl.float32)
-    nan_sum = tl.zeros([WIDE * TILE], tl.float32)
+    free_sum = tl.zeros([WIDE * TILE], tl.int32)
+    forced_sum = tl.zeros([WIDE * TILE], tl.int32)
+    nan_sum = tl.zeros([WIDE * TILE], tl.int32)
     most = tl.full([WIDE * TILE], -_INF, tl.float32)
     least = tl.full([WIDE * TILE], _INF, tl.float32)
     for i in range(g, (tiles + WIDE - 1) // WIDE, G):
         _at, inside, t = load_tiles(logits, i, 0, 1, tiles, n, TILE, WIDE)
         free = inside & (tl.abs(t) < _INF)
-        free_sum += free.to(tl.float32)
-        forced_sum += (inside & (t == _INF)).to(tl.float32)
-        nan_sum += (inside & (t != t)).to(tl.float32)
+        free_sum += free.to(tl.int32)
+        forced_sum += (inside & (t == _INF)).to(tl.int32)
+        nan_sum += (inside & (t != t)).to(tl.int32)
         most = tl.where(free, tl.maximum(most, t), most)
         least = tl.where(free, tl.minimum(least, t), least)
     a, b, d = tl.reduce((free_sum, forced_sum, nan_sum), 0, add3)
@@ -141,4 +141,4 @@ def tilt(
         t = tl.where(valid > 0, t, float("nan"))
         tl.store(tilted + at, t, inside)
     shift = tl.where(is_open > 0, base.to(tl.float64) + rest.to(tl.float64), 0.0)
-    return valid, free_k, shift, epoch
+    return valid, tl.where(all_free > 0, 0.0, free_k), shift, epoch
