@@ -50,10 +50,7 @@ def key_of(
         or type(method) is not str
         or type(sample_shape) is not tuple
         or (sample_shape and not all(type(size) is int for size in sample_shape))
-        or not isinstance(logits, Tensor)
-        or logits.dtype not in (torch.float32, torch.float64)
-        or not values_can_be_read()
-        or not _primitives.is_plain(logits)
+        or not _is_ordinary(logits)
         or not _primitives.no_forward_mode()
     ):
         return None
@@ -61,21 +58,28 @@ def key_of(
     return logits.shape, logits.dtype, logits.device, k, sample_shape, method, validate
 
 
+def _is_ordinary(logits: Any) -> bool:
+    """Of a type that needs no conversion, and seen by nobody but autograd."""
+    return (
+        isinstance(logits, Tensor)
+        and logits.dtype in (torch.float32, torch.float64)
+        and values_can_be_read()
+        and _primitives.is_plain(logits)
+    )
+
+
 def may_fold(logits: Any, mask: Any) -> bool:
     """Whether a mask may become part of the logits before anything is checked: where a kernel is to
     check the values, which it does at no cost."""
     return (
-        isinstance(logits, Tensor)
+        _is_ordinary(logits)
         and isinstance(mask, Tensor)
         and logits.is_cpu
         and mask.is_cpu
         and mask.dtype == torch.bool
-        and logits.dtype in (torch.float32, torch.float64)
         and 0 < mask.dim() <= logits.dim()
         and all(m in (1, n) for m, n in zip(mask.shape[::-1], logits.shape[::-1], strict=False))
         and logits.layout is mask.layout is torch.strided
-        and values_can_be_read()
-        and _primitives.is_plain(logits)
         and _primitives.is_plain(mask)
     )
 

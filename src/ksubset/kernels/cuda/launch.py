@@ -55,8 +55,9 @@ class Launcher:
             with torch.cuda.device(device):
                 self(programs, rows, k, given, made, numbers, constants, warps, cooperative)
             return
+        same, counts = (k, ()) if isinstance(k, int) else (-1, (k.contiguous(),))
+        given = (rows, *counts, *given)
         # Addresses: Triton asks tensors for theirs, and the driver whether it knows them.
-        given = (rows, *given) if isinstance(k, int) else (rows, k.contiguous(), *given)
         addresses = [x.data_ptr() for x in given]
         unaligned = 0
         for address in addresses:
@@ -64,13 +65,11 @@ class Launcher:
         if unaligned:
             given = tuple(x.clone() for x in given)
             addresses = [x.data_ptr() for x in given]
-        same = -1
-        if isinstance(k, int):  # nobody reads counts
-            same = k
-            addresses.insert(1, 0)
         key = (device, numbers, constants, warps, cooperative)
         compiled = self._compiled.get(key)
         if compiled is not None:
+            if not counts:
+                addresses.insert(1, 0)  # which nobody reads
             addresses += [x.data_ptr() for x in made]
             # Nobody has asked Triton for hooks around launches of ours.
             compiled.run(
@@ -80,12 +79,12 @@ class Launcher:
             return
         options = {"launch_cooperative_grid": True} if cooperative else {}
         named = dict(zip(self._constants, constants, strict=True))
+        if not counts:
+            given = (given[0], rows.new_empty(1, dtype=torch.int64), *given[1:])
         # A lone warp reduces by exchanging lanes, and none of them is told the others' result: had
         # each fused a product of its own into its sum, the lanes would go on with numbers that
         # differ in their last digits, as if the row had several means. Several warps read the sum
         # from one place.
-        if isinstance(k, int):
-            given = (given[0], rows.new_empty(1, dtype=torch.int64), *given[1:])
         compiled = self._kernel[(programs,)](
             *given, *made, same, *numbers, **named,
             num_warps=warps, enable_fp_fusion=warps > 1, **options,

@@ -6,8 +6,8 @@ paper's O(nk) tables, in linear space thanks to the tilt, take less work than th
 items are chosen, lanes work on those left out: their logits change sign, which a covariance does
 not notice. Items with infinite logits are no coins, and put back where all is done. Rows with
 anything out of the ordinary (no choice, a tilt that does not converge) are odd: they are left to
-what works on long ones. No lane depends on the others, but
-for the last digit of a product where their k differ.
+what works on long ones. No lane depends on the others, but for the last digit of a product where
+their k differ.
 """
 
 from __future__ import annotations
