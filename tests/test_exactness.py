@@ -1,8 +1,8 @@
 """Samplers draw from the k-subset law, by chi-square against enumeration.
 
 Every test fixes its seed, so it passes or fails for good. Each p-value is compared with
-FALSE_ALARM; with some 60 tests, a set of right samplers with fresh seeds would fail once in
-about 16,000 runs of the suite.
+FALSE_ALARM; with some 100 of them, a set of right samplers with fresh seeds would fail once in
+about 10,000 runs of the suite.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ def p_value(draws: Tensor, logits: Tensor, k: int) -> float:
     assert observed.sum() == len(draws), "every draw is a subset"
     expected = oracle.log_probabilities(logits, k).exp() * len(draws)
     assert not observed[expected == 0].any(), "impossible subsets are never drawn"
-    rare = expected < 20
+    return _pearson(observed, expected, 20)
+
+
+def _pearson(observed: Tensor, expected: Tensor, few: float) -> float:
+    rare = expected < few
     observed = torch.cat([observed[~rare], observed[rare].sum().unsqueeze(0)])
     expected = torch.cat([expected[~rare], expected[rare].sum().unsqueeze(0)])
     kept = expected >= 1
@@ -42,6 +46,33 @@ def p_value(draws: Tensor, logits: Tensor, k: int) -> float:
     if freedom == 0:
         return 1.0
     return float(torch.special.gammaincc(freedom / 2, statistic / 2))
+
+
+def heads(p: Tensor) -> Tensor:
+    """The probabilities of 0 ... n heads of n coins."""
+    law = torch.zeros(len(p) + 1, dtype=torch.float64)
+    law[0] = 1
+    for i, one in enumerate(p.tolist()):
+        law[1 : i + 2] = law[1 : i + 2] * (1 - one) + law[: i + 1] * one
+        law[0] *= 1 - one
+    return law
+
+
+def p_value_of_part(draws: Tensor, logits: Tensor, k: int, part: Tensor) -> float:
+    """Of how many items of a part are chosen: what samplers get wrong that go part by part."""
+    low, high = torch.tensor(-50.0).double(), torch.tensor(50.0).double()
+    for _ in range(60):
+        shift = (low + high) / 2
+        few = torch.sigmoid(logits + shift).sum() < k
+        low, high = torch.where(few, shift, low), torch.where(few, high, shift)
+    p = torch.sigmoid(logits + low)
+    here, there = heads(p[part]), heads(p[~part])
+    counts = torch.arange(len(here))
+    possible = (k - counts >= 0) & (k - counts < len(there))
+    expected = torch.where(possible, here * there[(k - counts).clamp(0, len(there) - 1)], 0.0)
+    expected *= len(draws) / expected.sum()
+    observed = torch.bincount(draws[:, part].sum(-1).long().cpu(), minlength=len(here)).double()
+    return _pearson(observed, expected, 5)
 
 
 def logits_for(n: int, scale: float, seed: int = 3) -> Tensor:
@@ -59,6 +90,18 @@ def test_samples_follow_the_law(
     logits = logits_for(n, scale)
     z = ksubset.sample(logits.to(device), k, (DRAWS,), method=method)
     assert p_value(z, logits.double(), k) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("n", [300, 1000, 8000, 20_000])
+def test_parts_of_rows_with_a_wide_spread(n: int, device: torch.device) -> None:
+    """Every so many items, as samplers may part them, and runs of them."""
+    k, at, logits = 2 * n // 5, torch.arange(n), logits_for(n, 1.0)
+    z = ksubset.sample(logits.to(device), k, (2000,))
+    assert (z.sum(-1) == k).all()
+    for run, parts in ((1, 4), (4, 4), (16, 4), (1, 8), (256, 8)):
+        for j in (0, parts - 1) if run < n // parts else ():
+            part = at // run % parts == j
+            assert p_value_of_part(z, logits.double(), k, part) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -8,11 +8,11 @@ import torch
 import triton
 import triton.language as tl
 from problems import INF, TOLERANCES, small
-from test_exactness import FALSE_ALARM, p_value
+from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
 from ksubset import oracle
 from ksubset.kernels.cpu.series import powers_for
-from ksubset.kernels.cuda import long, rows
+from ksubset.kernels.cuda import long, rows, sampling
 from ksubset.kernels.cuda.sampling import accept
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -103,6 +103,25 @@ def check_long_samples() -> None:
         mu = torch.as_tensor(oracle.LogSpaceDP(logits[0].double(), k).marginals())
         error = (z[:, 0].double().mean(0) - mu) / (mu * (1 - mu) / draws).sqrt()
         assert 0.6 < error.square().mean() < 1.5
+
+
+def check_quarters() -> None:
+    """Quarters of quarters, as of rows of a wide spread."""
+    wide, sampling._WIDE_VARIANCE = sampling._WIDE_VARIANCE, tl.constexpr(1.0)
+    seeds = torch.randint(1 << 60, (300, 1), generator=torch.Generator().manual_seed(3))
+    for n, k, draws in ((8, 4, 300), (30, 14, 100)):
+        logits = 0.3 * torch.randn(1, n, generator=torch.Generator().manual_seed(n))
+        z, _ = rows.sample(logits, k, seeds[:draws])
+        assert (z.sum(-1) == k).all()
+        for j in range(4):
+            part = torch.arange(n) % 4 == j
+            assert p_value_of_part(z[:, 0], logits[0].double(), k, part) > FALSE_ALARM
+    logits[0, :8], logits[0, 29] = INF, -INF
+    z, _ = rows.sample(logits, k, seeds[:5])
+    assert (z.sum(-1) == k).all()
+    assert (z[:, 0, :8] == 1).all()
+    assert not z[:, 0, 29].any()
+    sampling._WIDE_VARIANCE = wide
 
 
 def check_many_draws() -> None:
@@ -227,6 +246,7 @@ if __name__ == "__main__":
     check_samples()
     check_bad_rows()
     check_long_samples()
+    check_quarters()
     check_many_draws()
     check_long_rows()
     check_one_k_for_all_rows()

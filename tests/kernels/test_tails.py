@@ -26,13 +26,13 @@ def heads(n: int, p: float) -> np.ndarray:
     return found
 
 
-def nodes(variance: float, tail: float) -> int:
-    """N, as all samplers choose it."""
-    number = tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * variance)
+def nodes(variance: float, tail: float, times: float) -> int:
+    """N, as all samplers choose it: so many times what tails reach."""
+    number = times * (tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * variance))
     return 2 * math.ceil((number - 1) / 2) + 1
 
 
-def left_out(n: int, p: float, parts: int, tail: float) -> float:
+def left_out(n: int, p: float, parts: int, tail: float, times: float) -> float:
     """How far the law of what one of several equal parts takes is from what it should be, if all
     of them together are to show as many heads as they are likeliest to."""
     kept, tossed = heads(n, p), heads((parts - 1) * n, p)
@@ -43,7 +43,7 @@ def left_out(n: int, p: float, parts: int, tail: float) -> float:
         tossed[np.clip(wanted - counts, 0, len(tossed) - 1)],
         0.0,
     )
-    number = nodes(n * p * (1 - p), tail)
+    number = nodes(n * p * (1 - p), tail, times)
     folded = np.zeros(n + 1)
     for other in (counts + turn * number for turn in range(-2, 3)):
         there = (other >= 0) & (other <= n)
@@ -53,8 +53,9 @@ def left_out(n: int, p: float, parts: int, tail: float) -> float:
     return float(0.5 * abs(right / right.sum() - wrong / wrong.sum()).sum())
 
 
-def worst(parts: int, tail: float) -> float:
-    return max(left_out(n, p, parts, tail) for n in (40, 200, 1000, 3000) for p in (0.5, 0.1))
+def worst(parts: int, tail: float, times: float = 1) -> float:
+    sizes = [(n, p) for n in (40, 200, 1000, 3000) for p in (0.5, 0.1)]
+    return max(left_out(n, p, parts, tail, times) for n, p in sizes)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -68,23 +69,25 @@ def test_on_cpus() -> None:
 
 def test_on_cuda_devices() -> None:
     cuda = pytest.importorskip("ksubset.kernels.cuda.sampling")
-    from ksubset.kernels.cuda import long
+    from ksubset.kernels.cuda import long, moments
 
-    quarters, eighths = worst(4, cuda.TAIL.value), worst(long.SAMPLES.wide, cuda.TAIL.value)
-    assert max(quarters, eighths) < np.finfo(np.float32).eps / 10
+    for parts in (4, long.SAMPLES.wide):
+        left = worst(parts, moments.TAIL.value, cuda.TIMES.value)
+        assert left < np.finfo(np.float32).eps / 10
 
 
 def test_as_much_as_rounding_would_be_noticed() -> None:
     """The tails of halves do not do for eighths."""
     assert worst(8, 30) > 1e-5
     assert worst(8, 85) > 1e-14
+    assert worst(8, 16, times=1.5) > 1e-6
 
 
-def most_nodes(tail: float, decay: float) -> int:
+def most_nodes(tail: float, decay: float, times: float = 1) -> int:
     """Of those that are not negligible."""
     found = 0
     for variance in (*np.linspace(0.1, 40, 400), 1e3, 1e6):
-        number = nodes(variance, tail)
+        number = nodes(variance, tail, times)
         angles = np.pi * np.arange(number // 2 + 1) / number
         found = max(found, int((2 * variance * np.sin(angles) ** 2 < decay).sum()))
     return found
@@ -93,7 +96,8 @@ def most_nodes(tail: float, decay: float) -> int:
 def test_there_is_room_for_all_nodes() -> None:
     assert most_nodes(sampling.TAIL, sampling.DECAY) <= MOST_NODES
     cuda = pytest.importorskip("ksubset.kernels.cuda.sampling")
+    from ksubset.kernels.cuda import moments
     from ksubset.kernels.cuda.long import board
 
     room = min(cuda._NODES.value, board.NODES.value)
-    assert most_nodes(cuda.TAIL.value, cuda.DECAY.value) <= room
+    assert most_nodes(moments.TAIL.value, cuda.DECAY.value, cuda.TIMES.value) <= room

@@ -70,9 +70,9 @@ def rotation(steps, number):
 
 
 @triton.jit
-def nodes_for(variance, free_count, TAIL: tl.constexpr):
-    """N, odd."""
-    number = tl.sqrt(variance * (2 * TAIL) + TAIL * TAIL / 9) + TAIL / 3
+def nodes_for(variance, free_count, TIMES: tl.constexpr):
+    """N, odd: so many times what tails reach."""
+    number = TIMES * (tl.sqrt(variance * (2 * TAIL) + TAIL * TAIL / 9) + TAIL / 3)
     number = tl.minimum(free_count + 1, number)
     return 2 * tl.ceil((number - 1) * 0.5) + 1
 
@@ -96,7 +96,7 @@ def moments(t, k, v, inside):
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
     k = k.to(tl.float32) - ups
     variance = tl.where(bad > 0, 0.0, variance)
-    number = nodes_for(variance, free_count, TAIL)
+    number = nodes_for(variance, free_count, 1)
     signed = tl.where(up, -x, x)
     total, mean, correction, across, within = _over_nodes(
         x, signed, skew, pq * v, variance, number, k, bad

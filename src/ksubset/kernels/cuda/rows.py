@@ -85,7 +85,8 @@ def _covariance_kernel(tilted, counts, vectors, product, same, n, BLOCK: tl.cons
 @triton.jit(do_not_specialize=["same"])
 def _sample_kernel(
     logits, counts, keys, drawn, tilted, scratch, same, n, rows, samples,
-    BLOCK: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr, NODES: tl.constexpr,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
+    NODES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
@@ -116,8 +117,7 @@ def _sample_kernel(
                     whole, tilted, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS, 1,
                 )  # fmt: skip
         if found == 0:
-            z, found, _counter = draw(t, k, key, at, inside, bad * 0, BLOCK, ROUNDS)
-            tl.store(place + at, z, inside)
+            found = draw(t, k.to(tl.float32), key, at, n, place, BLOCK, LANES, ROUNDS)
         if bad > 0:
             tl.store(place + at, t, inside)
         if found == 0:
@@ -144,7 +144,7 @@ def _sample_kernel(
 _infer = Launcher(_infer_kernel, "BLOCK")
 _tilt = Launcher(_tilt_kernel, "BLOCK")
 _covariance = Launcher(_covariance_kernel, "BLOCK")
-_sample = Launcher(_sample_kernel, "BLOCK", "DRAWS", "ROUNDS", "NODES")
+_sample = Launcher(_sample_kernel, "BLOCK", "LANES", "DRAWS", "ROUNDS", "NODES")
 
 
 def _shape(rows: int, n: int, items_per_warp: int = 256) -> tuple[int, int]:
@@ -211,6 +211,6 @@ def sample(
         scratch = logits.new_empty(rows, 2 * n) if draws else tilted
         _sample(
             rows, logits, k, (seeds,), (drawn, tilted, scratch), (n, rows, samples),
-            (block, draws, rounds, min(512, max(16, block))), warps,
+            (block, 128 * warps, draws, rounds, min(512, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

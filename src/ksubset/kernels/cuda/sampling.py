@@ -19,9 +19,8 @@ _INF = tl.constexpr(float("inf"))
 _WIDE_VARIANCE = tl.constexpr(32.0)
 _ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
 _NODES = tl.constexpr(32)
-# Counts beyond N / 2, 5.6 deviations of what is kept, are rejected. Of what it takes these are six
-# or more, where an eighth is kept or a quarter.
-TAIL, DECAY = tl.constexpr(64.0), tl.constexpr(19.0)
+# Counts beyond N / 2 of what is kept are rejected: N is so many times what tails reach.
+TIMES, DECAY = tl.constexpr(2), tl.constexpr(19.0)
 # Where the counters of each kind of number start (those of tosses at 0).
 _ONE_BY_ONE, _ACCEPT = tl.constexpr(0x40000000), tl.constexpr(0x7FFFFFF0)
 
@@ -63,148 +62,183 @@ def four(a, b, c, d):
 
 
 @triton.jit
-def _characteristic(x, signed, number, variance, NODES: tl.constexpr):
-    """E exp(i omega (S - ups)) of coins, (NODES,), twice but at the first node."""
-    wide = number.to(tl.float64)
-    step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
-    sine, cosine = wide * 0, wide * 0 + 1
-    x, signed = x.to(tl.float64), signed.to(tl.float64)
+def _characteristic(
+    x, signed, number, variance, SIZE: tl.constexpr, LANES: tl.constexpr, NODES: tl.constexpr
+):
+    """E exp(i omega (S - ups)) of SIZE coins, (NODES,), twice but at the first node.
+
+    As many nodes at a time as there are lanes for.
+    """
+    room: tl.constexpr = LANES // SIZE
+    together: tl.constexpr = 1 if room < 1 else (NODES if room > NODES else room)
+    number = number.to(tl.float64)
+    x, signed = x.to(tl.float64)[None, :], signed.to(tl.float64)[None, :]
     lane = tl.arange(0, NODES)
     real = lane.to(tl.float64) * 0
     imag = real
-    node = tl.zeros([], tl.int32)
+    first = tl.zeros([], tl.int32)
     active = variance >= 0
     while active:
-        a, b = tl.reduce((1 - x * (2 * sine * sine), signed * (2 * sine * cosine)), 0, _multiply)
-        twice = tl.where(node > 0, 2.0, 1.0)
-        real = tl.where(lane == node, twice * a, real)
-        imag = tl.where(lane == node, twice * b, imag)
-        sine, cosine = (
-            sine * step_cosine + cosine * step_sine,
-            cosine * step_cosine - sine * step_sine,
+        node = first + tl.arange(0, together)
+        use = 2 * node < number
+        s, c = half_angle(tl.where(use, node, 0).to(tl.float64), number)
+        a, b = tl.reduce(
+            (1 - x * (2 * s * s)[:, None], signed * (2 * s * c)[:, None]), 1, _multiply
         )
-        node += 1
-        decay = tl.where(2 * node < number, 2 * variance * (sine * sine).to(tl.float32), DECAY)
-        active = tl.where(node < NODES, decay, DECAY) < DECAY
+        twice = tl.where(use, tl.where(node > 0, 2.0, 1.0), 0.0)
+        here = lane[:, None] == node[None, :]
+        real += tl.sum(tl.where(here, (twice * a)[None, :], 0.0), 1)
+        imag += tl.sum(tl.where(here, (twice * b)[None, :], 0.0), 1)
+        first += together
+        furthest = tl.max(tl.where(use, s, 1e3), 0)
+        decay = tl.where(first < NODES, 2 * variance * (furthest * furthest), DECAY)
+        active = decay < DECAY
     return real, imag
 
 
 @triton.jit
-def draw(t, k, key, at, inside, counter, BLOCK: tl.constexpr, ROUNDS: tl.constexpr):
-    """Toss until k heads show. Returns the row, whether that came to pass, and the counter.
+def draw(
+    t, wanted, key, at, n, place,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Store a sample of the coins t, of which so many show heads, at those places that are below n.
+    Returns 1, or 0 if tries ran out.
 
     While the number of heads has a wide spread, three quarters of the coins are tossed and
     accepted by the rest, as in kernels/halving.py: a quarter accepts half of all tosses, and four
     come at the price of one.
     """
-    wanted = k.to(tl.float32)
-    up, x, pq, _skew = coins(t, inside)
-    z = x * 0
-    # Coins still to be tossed; all others are settled in z.
-    left = inside
-    variance = tl.sum(pq, 0)
-    level = counter * 0
-    failed = counter * 0
-    splitting = (variance > _WIDE_VARIANCE) & (level < 7)
-    while splitting:
-        quarter = (at >> (2 * level)) & 3
-        v0, v1, v2, v3 = tl.reduce(
-            (
-                tl.where(left & (quarter == 0), pq, 0.0),
-                tl.where(left & (quarter == 1), pq, 0.0),
-                tl.where(left & (quarter == 2), pq, 0.0),
-                tl.where(left & (quarter == 3), pq, 0.0),
-            ),
-            0,
-            add4,
-        )
-        # The quarter of the largest variance is kept.
-        spread = tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3))
-        keep = tl.where(v0 == spread, 0, tl.where(v1 == spread, 1, tl.where(v2 == spread, 2, 3)))
-        rest = left & (quarter == keep)
-        part = left & (quarter != keep)
-        signed = tl.where(up, -x, x)
-        free = rest & (tl.abs(t) < _INF)
-        mean, ups, free_count, forced = tl.reduce(
-            (
-                tl.where(rest, signed, 0.0), (rest & up).to(tl.float32), free.to(tl.float32),
-                (rest & (t == _INF)).to(tl.float32),
-            ),
-            0,
-            add4,
-        )  # fmt: skip
-        number = nodes_for(spread, free_count, TAIL)
-        real, imag = _characteristic(
-            tl.where(rest, x, 0.0), tl.where(rest, signed, 0.0), number, spread, _NODES
-        )
-        high, low = thresholds(tl.where(part, tl.where(up, 1 - x, x), 0.0))
-        which = counter * 0 + 8
-        turn = counter * 0
-        taken = wanted * 0
-        tossing = (which > 7) & (turn < _ROUNDS)
-        while tossing:
-            h0, h1, h2, h3 = toss4(key, counter * BLOCK + at, high, low)
-            n0, n1, n2, n3 = tl.reduce(
-                (
-                    h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
-                ),
-                0,
-                add4,
-            )  # fmt: skip
-            heads = four(n0, n1, n2, n3)
-            which = accept(
-                heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
-                (forced - ups).to(tl.float64), free_count.to(tl.float64),
-                real, imag, number.to(tl.float64),
-                key + (counter + 1).to(tl.int64) * GOLDEN, _NODES,
-            )  # fmt: skip
-            tossed = tl.where(
-                which == 0, h0, tl.where(which == 1, h1, tl.where(which == 2, h2, h3))
-            )
-            z = tl.where(part, tossed.to(tl.float32), z)
-            taken = tl.sum(tl.where(tl.arange(0, 8) == which, heads, 0.0), 0)
-            counter += 1
-            turn += 1
-            tossing = (which > 7) & (turn < _ROUNDS)
-        failed = tl.where(which > 7, 1, failed)
-        wanted = wanted - taken
-        left = rest
-        # Tilt the rest to its own count, from one step of Newton's on. What is certain stays so.
-        chosen = wanted - forced
-        is_open = tl.where((chosen > 0) & (chosen < free_count), 1.0, 0.0)
-        shift, _deviation = solve(
-            tl.where(free, t, -_INF),
-            tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, free_count, 2.0),
-            (wanted - ups - mean) / tl.maximum(spread, 1e-37),
-            -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
-        )  # fmt: skip
-        settled = tl.where(chosen > 0, _INF, -_INF)
-        t = tl.where(free, tl.where(is_open > 0, t + shift, settled), t)
-        up, x, pq, _skew = coins(t, rest)
-        variance = tl.sum(pq, 0)
-        level += 1
-        splitting = (variance > _WIDE_VARIANCE) & (level < 7) & (failed == 0)
+    up, x, pq, _skew = coins(t, at < n)
+    # The variance of fewer coins is not wide.
+    if BLOCK > 4 * _WIDE_VARIANCE:
+        if tl.sum(pq, 0) > _WIDE_VARIANCE:
+            found = _draw_most(t, up, x, pq, wanted, key, at, n, place, BLOCK, LANES, ROUNDS)
+        else:
+            found = _draw_all(up, x, wanted, key, at, n, place, BLOCK, LANES, ROUNDS)
+    else:
+        found = _draw_all(up, x, wanted, key, at, n, place, BLOCK, LANES, ROUNDS)
+    return found
 
-    high, low = thresholds(tl.where(left, tl.where(up, 1 - x, x), 0.0))
-    found = counter * 0
-    turn = counter * 0
-    running = (failed == 0) & (turn < ROUNDS)
-    while running:
-        h0, h1, h2, h3 = toss4(key, counter * BLOCK + at, high, low)
-        z0, z1, z2, z3 = (
-            h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+
+@triton.jit
+def _draw_most(
+    t, up, x, pq, wanted, key, at, n, place,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Three quarters of the coins, and then the rest."""
+    quarter: tl.constexpr = BLOCK // 4
+    which = tl.arange(0, 4)
+    spreads = tl.sum(tl.reshape(pq, (quarter, 4)), 0)
+    # The quarter of the largest variance is kept.
+    variance = tl.max(spreads, 0)
+    keep = tl.min(tl.where(spreads == variance, which, 4), 0)
+    mine = (which == keep)[None, :]
+    rest = tl.sum(tl.where(mine, tl.reshape(t, (quarter, 4)), 0.0), 1)
+    rest_at = tl.sum(tl.where(mine, tl.reshape(at, (quarter, 4)), 0), 1)
+    part = (tl.arange(0, BLOCK) & 3) != keep
+
+    rest_up, rest_x, _pq, _skew = coins(rest, rest_at < n)
+    signed = tl.where(rest_up, -rest_x, rest_x)
+    free = tl.abs(rest) < _INF
+    mean, ups, count, forced = tl.reduce(
+        (
+            signed, rest_up.to(tl.float32), free.to(tl.float32), (rest == _INF).to(tl.float32),
+        ),
+        0,
+        add4,
+    )  # fmt: skip
+    number = nodes_for(variance, count, TIMES)
+    real, imag = _characteristic(rest_x, signed, number, variance, quarter, LANES, _NODES)
+
+    high, low = thresholds(tl.where(part, tl.where(up, 1 - x, x), 0.0))
+    lane = tl.arange(0, BLOCK)
+    z = x * 0
+    taken = wanted * 0
+    accepted = keep * 0 + 8
+    turn = keep * 0
+    tossing = accepted > 7
+    while tossing:
+        key += GOLDEN
+        h0, h1, h2, h3 = toss4(key, lane, high, low)
+        n0, n1, n2, n3 = tl.reduce(
+            (
+                h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+            ),
+            0,
+            add4,
         )  # fmt: skip
-        n0, n1, n2, n3 = tl.reduce((z0, z1, z2, z3), 0, add4)
-        tossed = tl.where(n2 == wanted, z2, z3)
-        tossed = tl.where(n1 == wanted, z1, tossed)
-        tossed = tl.where(n0 == wanted, z0, tossed)
-        z = tl.where(left, tossed, z)
+        heads = four(n0, n1, n2, n3)
+        accepted = accept(
+            heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
+            (forced - ups).to(tl.float64), count.to(tl.float64),
+            real, imag, number.to(tl.float64), key, _NODES,
+        )  # fmt: skip
+        tossed = tl.where(
+            accepted == 0, h0, tl.where(accepted == 1, h1, tl.where(accepted == 2, h2, h3))
+        )
+        z = tossed.to(tl.float32)
+        taken = tl.sum(tl.where(tl.arange(0, 8) == accepted, heads, 0.0), 0)
+        turn += 1
+        tossing = (accepted > 7) & (turn < _ROUNDS)
+    tl.store(place + at, z, part & (at < n))
+
+    # Tilt the rest to its own count, from one step of Newton's on. What is certain stays so.
+    wanted = wanted - taken
+    chosen = wanted - forced
+    is_open = tl.where((chosen > 0) & (chosen < count), 1.0, 0.0)
+    shift, _deviation = solve(
+        tl.where(free, rest, -_INF),
+        tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, count, 2.0),
+        (wanted - ups - mean) / tl.maximum(variance, 1e-37),
+        -64.0 + 0.0 * chosen, 64.0 + 0.0 * chosen, is_open,
+    )  # fmt: skip
+    settled = tl.where(chosen > 0, _INF, -_INF)
+    rest = tl.where(free, tl.where(is_open > 0, rest + shift, settled), rest)
+    found = keep * 0
+    if accepted < 8:
+        found = draw(rest, wanted, key + GOLDEN, rest_at, n, place, quarter, LANES, ROUNDS)
+    return found
+
+
+@triton.jit
+def _draw_all(
+    up, x, wanted, key, at, n, place,
+    BLOCK: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Toss all coins until as many show heads as are wanted, as often at a time as there are lanes
+    for."""
+    room: tl.constexpr = LANES // (4 * BLOCK)
+    together: tl.constexpr = 1 if room < 1 else (8 if room > 8 else room)
+    high, low = thresholds(tl.where(up, 1 - x, x))
+    high, low = high[None, :], low[None, :]
+    lane = tl.arange(0, BLOCK)
+    turns = tl.arange(0, together)
+    counters = turns[:, None] * BLOCK + lane[None, :]
+    z = x * 0
+    found = tl.zeros([], tl.int32)
+    turn = found * 0
+    running = turn < ROUNDS
+    while running:
+        h0, h1, h2, h3 = toss4(key, turn * (together * BLOCK) + counters, high, low)
+        n0, n1, n2, n3 = tl.reduce(
+            (
+                h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+            ),
+            1,
+            add4,
+        )  # fmt: skip
+        first = tl.where(n0 == wanted, 0, tl.where(n1 == wanted, 1, tl.where(n2 == wanted, 2, 3)))
         hit = (n0 == wanted) | (n1 == wanted) | (n2 == wanted) | (n3 == wanted)
-        found = tl.where(hit, 1, 0)
-        counter += 1
+        which = tl.min(tl.where(hit, 4 * turns + first, 4 * together), 0)
+        of = which % 4
+        tossed = tl.where(of == 0, h0, tl.where(of == 1, h1, tl.where(of == 2, h2, h3)))
+        mine = (turns == which // 4)[:, None]
+        z = tl.sum(tl.where(mine, tossed.to(tl.float32), 0.0), 0)
+        found = tl.where(which < 4 * together, 1, 0)
         turn += 1
         running = (found == 0) & (turn < ROUNDS)
-    return z, found, counter
+    tl.store(place + at, z, at < n)
+    return found
 
 
 @triton.jit

@@ -113,7 +113,8 @@ def covariance_kernel(
 def sample_kernel(
     logits, counts, keys, drawn, tilted, work, same, n, rows, samples,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-    PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr, FALLBACK: tl.constexpr,
+    LANES: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
+    FALLBACK: tl.constexpr,
 ):  # fmt: skip
     """Samples, and the tilted logits."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -149,7 +150,7 @@ def sample_kernel(
             if found == 0:
                 found, epoch = draw_row(
                     tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
-                    G, GP, TILE, WIDE, ROUNDS,
+                    G, GP, TILE, WIDE, LANES, ROUNDS,
                 )  # fmt: skip
             if (found == 0) & (g == 0):
                 whole_row(tilted + row * n, k, key, place, n, TILE, FALLBACK)
@@ -161,7 +162,7 @@ _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
-_sample = Launcher(sample_kernel, *_CONSTANTS, "PER", "DRAWS", "ROUNDS", "FALLBACK")
+_sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS", "FALLBACK")
 
 
 @cache
@@ -240,6 +241,6 @@ def sample(
     tilted = logits.new_empty(logits.shape)
     _launch(
         _sample, SAMPLES, logits, k, (seeds,), (drawn, tilted), (rows, len(seeds)),
-        (_PER_BLOCK, 512, rounds, 512), -(-n // _PER_BLOCK),
+        (128 * SAMPLES.warps, _PER_BLOCK, 512, rounds, 512), -(-n // _PER_BLOCK),
     )  # fmt: skip
     return drawn, tilted

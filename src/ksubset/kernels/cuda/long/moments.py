@@ -7,7 +7,7 @@ import triton.language as tl
 
 from ksubset.kernels.cuda.long import nodes, series
 from ksubset.kernels.cuda.long.board import load_tiles, share4, share_extremes
-from ksubset.kernels.cuda.moments import DECAY, TAIL, coins, nodes_for
+from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for
 from ksubset.kernels.cuda.tilt import add3
 
 _INF = tl.constexpr(float("inf"))
@@ -54,7 +54,7 @@ def moments(
     centre = mean / tl.maximum(variance, 1e-37)
     mean = centre.to(tl.float32)
     again = (centre - mean.to(tl.float64)).to(tl.float32)
-    number = nodes_for(variance, free, TAIL)
+    number = nodes_for(variance, free, 1)
     expected = signed + sure
     wanted = k.to(tl.float64)
     log_tails = tl.zeros([WIDE * TILE], tl.float64)

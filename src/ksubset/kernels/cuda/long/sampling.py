@@ -1,7 +1,7 @@
 """An exact sample of a long row.
 
 All tiles but every WIDE-th are tossed, and these accept or reject the outcome (kernels/halving.py
-has halves in place of such parts), until one tile is left, which is drawn in registers.
+has halves in place of such parts), until what is left fits in registers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ksubset.kernels.cuda.long.nodes import spectrum
 from ksubset.kernels.cuda.long.tilt import solve
 from ksubset.kernels.cuda.moments import coins, nodes_for
 from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4
-from ksubset.kernels.cuda.sampling import DECAY, TAIL, accept, draw, four, one_by_one
+from ksubset.kernels.cuda.sampling import DECAY, TIMES, accept, draw, four, one_by_one
 from ksubset.kernels.cuda.tilt import add3, add4
 
 _INF = tl.constexpr(float("inf"))
@@ -40,13 +40,13 @@ def survey_odds(tilted, scratch, n, TILE: tl.constexpr, WIDE: tl.constexpr, PER:
 def draw_row(
     tilted, chosen, key, place, n, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-    ROUNDS: tl.constexpr,
+    LANES: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
     """Store a sample of a valid row, of whose free items so many are chosen. Returns 0 if tries
     ran out.
 
     Every WIDE-th tile is kept, those of the largest variance; the others are tossed and accepted by
-    them. What is kept of what was kept, and so on, is one tile in the end.
+    them. What is kept of what was kept, and so on, fits in registers in the end.
     """
     tiles = (n + TILE - 1) // TILE
     first = tiles * 0
@@ -57,7 +57,7 @@ def draw_row(
     found = tiles * 0 + 1
     bits = place.to(tl.pointer_type(tl.int32), bitcast=True)
     which_tile = tl.arange(0, WIDE * TILE) // TILE
-    while (tiles > 1) & (found > 0):
+    while (tiles > WIDE) & (found > 0):
         spread = tl.zeros([WIDE * TILE], tl.float32)
         mean_sum = tl.zeros([WIDE * TILE], tl.float32)
         ups_sum = tl.zeros([WIDE * TILE], tl.float32)
@@ -95,7 +95,7 @@ def draw_row(
         )  # fmt: skip
         kept = (tiles - keep + WIDE - 1) // WIDE
         other = first + keep * stride
-        number = nodes_for(variance, count, TAIL)
+        number = nodes_for(variance, count, TIMES)
         real, imag, _s, _c, _dr, _di, _nodes, epoch = spectrum(
             tilted, base, kept, other, WIDE * stride, n, number, variance, DECAY,
             tilted, base, base, board, counter, epoch, g, G, GP, TILE, WIDE, False,
@@ -161,14 +161,13 @@ def draw_row(
     # Whoever draws the rest may have to draw everything anew.
     epoch = wait(counter, epoch, G)
     if (found > 0) & (g == 0):
-        at, inside, t = load_tiles(tilted, 0, first, stride, 1, n, TILE, 1)
+        at, inside, t = load_tiles(tilted, 0, first, stride, tiles, n, TILE, WIDE)
         t = tl.where(inside, t + base, -_INF)
-        lane = tl.arange(0, TILE)
-        wanted += tl.sum((inside & (t == _INF)).to(tl.float64), 0)
-        z, found, _counter = draw(
-            t, wanted, key + stage + GOLDEN, lane, inside, tl.zeros([], tl.int32), TILE, ROUNDS
-        )
-        tl.store(place + at, z, inside)
+        wanted += tl.sum((t == _INF).to(tl.float64), 0)
+        found = draw(
+            t, wanted.to(tl.float32), key + stage + GOLDEN, tl.where(inside, at, n), n, place,
+            WIDE * TILE, LANES, ROUNDS,
+        )  # fmt: skip
     return found, epoch
 
 
