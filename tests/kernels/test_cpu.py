@@ -42,6 +42,7 @@ def test_results_do_not_depend_on_the_number_of_threads(
 ) -> None:
     logits, counts = torch.randn(rows, n), torch.full((rows,), k)
     monkeypatch.setattr(cpu, "_SHARE", 1)
+    monkeypatch.setattr(cpu, "_ENOUGH", 1)
     results = []
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)

@@ -25,8 +25,8 @@ from ksubset.kernels.cpu.short import room_for_coins
 from ksubset.kernels.random import following
 from ksubset.kernels.spectral import PRECISIONS
 
-# Items for which it is worth waking another thread.
-_SHARE = 1 << 14
+# Items that are a thread's share, and those for which it is worth waking other threads at all.
+_SHARE, _ENOUGH = 1 << 14, 1 << 16
 _KERNELS = {torch.float32: kernels(np.float32), torch.float64: kernels(np.float64)}
 
 
@@ -38,12 +38,11 @@ def _pool(process: int, threads: int) -> ThreadPoolExecutor:
 
 def _run(kernel: Callable[..., int | None], rows: int, n: int, *arguments: float) -> int:
     """The kernel on all rows, in whole groups; the sum of what it returns."""
-    threads = rows * n // _SHARE
-    if threads > 1:
-        threads = min(torch.get_num_threads(), -(-rows // GROUP), threads)
-    if threads <= 1:
+    groups, threads = -(-rows // GROUP), 1
+    if rows * n >= _ENOUGH:
+        threads = min(torch.get_num_threads(), groups, rows * n // _SHARE)
+    if threads == 1:
         return kernel(0, rows, rows, n, *arguments) or 0
-    groups = -(-rows // GROUP)
     bounds = [min(rows, groups * i // threads * GROUP) for i in range(threads + 1)]
     shares = list(pairwise(bounds))
     pool, others = _pool(os.getpid(), threads - 1), []
