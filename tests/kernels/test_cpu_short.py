@@ -260,6 +260,57 @@ def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> 
 
 
 @BOTH
+@pytest.mark.parametrize("low", [-2500.0, -1e4, -1e9, None])
+def test_logits_far_below_the_others_are_as_good_as_infinite(
+    low: float | None, dtype: torch.dtype
+) -> None:
+    """As written by who has no masks: the same samples, and all else."""
+    generator = torch.Generator().manual_seed(0)
+    rows, n, seed = 45, 21, torch.tensor(3)
+    free = torch.rand(rows, n, generator=generator) < 0.7
+    free[:, :2] = True
+    logits, v = torch.randn(2, rows, n, generator=generator).to(dtype)
+    k = 1 + (torch.rand(rows, generator=generator) * (free.sum(-1) - 1)).long()
+    results = []
+    for outside in (torch.finfo(dtype).min if low is None else low, -INF):
+        there = logits.masked_fill(~free, outside)
+        drawn, tilted = cpu.sample(there, k, random.following(seed, (5, rows)))
+        sample_and_keep, product_after = cpu.prepare(there, k, tuple(drawn.shape))
+        again, kept = sample_and_keep(there, seed)
+        lanes = 32 // dtype.itemsize
+        assert not kept.reshape(-1, n + 1 + KEPT, lanes)[:, n + 1 + ODD].any()
+        products = (cpu.covariance_product(tilted, k, v), product_after(there, kept, v))
+        assert torch.equal(tilted[~free].isfinite(), there[~free].isfinite())
+        log_partition, mu, _, log_mass, shift, entropy = cpu.infer(there, k)
+        results.append((drawn, again, *products, log_partition, mu, log_mass, shift, entropy))
+    for finite, infinite in zip(*results, strict=True):
+        assert torch.equal(finite, infinite)
+
+
+@BOTH
+@pytest.mark.parametrize("offset", [0.0, 500.0, 2e6])
+def test_logits_that_only_seem_to_be_as_good_as_infinite(offset: float, dtype: torch.dtype) -> None:
+    """Too close to those that are not, or too many of them are chosen."""
+    for row, counts in (
+        ((0.0, -500.0, -1999.0, -2001.0, 1.0), (1, 2, 3, 4)),
+        ((0.0, -999.0, -1001.0, -9000.0, -9001.0), (1, 2, 3, 4)),
+        ((0.0, 1.0, -5000.0, -5001.0, -5000.5), (1, 2, 3, 4)),
+        ((INF, 1.0, 2.0, -5000.0, -5001.0), (1, 2, 3, 4)),
+        ((0.0, 0.0, -1e4, -1e4, -INF), (1, 2, 3)),
+    ):
+        logits = offset + torch.tensor([row] * len(counts), dtype=dtype)
+        k = torch.tensor(counts)
+        truth = ksubset.marginals((logits - offset).double(), k, method="dp")
+        found = ksubset.marginals(logits, k)
+        digits = 10 * torch.finfo(dtype).eps * (1 + offset)
+        assert (found - truth).abs().max() <= digits
+        z = ksubset.sample(logits, k, (200,))
+        assert torch.equal(z.sum(-1), k.to(dtype).expand(200, -1))
+        spread = (truth * (1 - truth) / 200).sqrt()
+        assert ((z.double().mean(0) - truth).abs() <= 5 * spread + digits).all()
+
+
+@BOTH
 @pytest.mark.parametrize("shape", [(30, 20), (20,), (1, 20), (30, 1)])
 def test_a_mask_is_part_of_the_logits(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(3)

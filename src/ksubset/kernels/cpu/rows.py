@@ -75,7 +75,7 @@ def tilt(first, last, logits, k, tilted):
         bounds = short.gather_counts(k, r, have, n, bounds, items, marks)
         short.tilt(items, n, marks, scratch, heads, tails)
         short.scatter(items, tilted, r, have)
-        short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
+        short.put_back(logits, r, have, marks, tilted, r, True)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 _tilt_one(logits[r + lane], n, k[r + lane], row, tilted[r + lane])
@@ -236,7 +236,7 @@ def infer(
         bounds = short.gather_counts(k, r, have, n, bounds, items, marks)
         short.tilt(items, n, marks, spare, heads, tails)
         short.scatter(items, tilted, r, have)
-        short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
+        short.put_back(logits, r, have, marks, tilted, r, True)
         for start in range(0, have, fewer):
             some = min(fewer, have - start)
             short.convert(logits, r + start, block, 0, some)
@@ -251,7 +251,7 @@ def infer(
             )  # fmt: skip
             short.scatter(mu, block, 0, some)
             short.convert(block, 0, marginals, r + start, some)
-            short.put_back(logits, r + start, some, wide_marks, marginals, r + start, 0, 1)
+            short.put_back(tilted, r + start, some, wide_marks, marginals, r + start, False)
             for lane in range(some):
                 at, mark = r + start + lane, start + lane
                 odd = marks[short.ODD * lanes + mark] + wide_marks[short.ODD * fewer + lane]
@@ -302,7 +302,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                 short.keep(n, heads, tails, marks, kept, r // lanes * (many + short.KEPT * lanes))
             else:
                 short.scatter(items, tilted, r, have)
-                short.put_back(logits, r, have, marks, tilted, r, -np.inf, np.inf)
+                short.put_back(logits, r, have, marks, tilted, r, True)
             for s in range(0, len(drawn), rows):
                 # The tilt is done with the items and with its scratch.
                 short.sample(
@@ -310,7 +310,7 @@ def sample(first, last, logits, k, seeds, tilted, kept, drawn):
                     scratch, items, z,
                 )  # fmt: skip
                 short.scatter(z, drawn, s + r, have)
-                short.put_back(logits, r, have, marks, drawn, s + r, 0, 1)
+                short.put_back(logits, r, have, marks, drawn, s + r, False)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
                 at = r + lane

@@ -4,10 +4,10 @@ Arrays are (items, lanes), flat, with room for an even number of items. With so 
 paper's O(nk) tables, in linear space thanks to the tilt, take less work than the nodes of long rows
 (cpu/moments.py): a state is a handful of instructions for all lanes. Where more than half of the
 items are chosen, lanes work on those left out: their logits change sign, which a covariance does
-not notice. Items with infinite logits are no coins, and put back where all is done. Rows with
-anything out of the ordinary (no choice, a tilt that does not converge) are odd: they are left to
-what works on long ones. No lane depends on the others, but for the last digit of a product where
-their k differ.
+not notice. Items with logits that are, or are as good as, infinite are no coins, and put back where
+all is done. Rows with anything out of the ordinary (no choice, a tilt that does not converge) are
+odd: they are left to what works on long ones. No lane depends on the others, but for the last digit
+of a product where their k differ.
 """
 
 from __future__ import annotations

@@ -27,11 +27,15 @@ from ksubset.kernels.cpu.simd import (
 MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
 # What lanes have one number of: items to choose and whether the row is left to others (these are
 # kept); on which side to choose, the logarithm of the odds, whether there is nothing to choose, by
-# how much logits were shifted; how many are finite and, if not all, their mean and mean square.
+# how much logits were shifted; how many items are coins and, if not all, the mean and mean square
+# of their logits, and those up to which others are never chosen.
 RARE, ODD, KEPT = 0, 1, 2
-SIGN, ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, MARKS = 2, 3, 4, 5, 6, 7, 8, 9
-# In place of a logit that is not finite: no coin, it falls tails for sure (times the sign).
+SIGN, ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, MARKS = 2, 3, 4, 5, 6, 7, 8, 9, 10
+# In place of a logit that is, or is as good as, infinite: no coin, it falls tails for sure (times
+# the sign).
 NO_COIN = -1e30
+_LARGE = 2.0**10  # smaller logits are not as good as infinite
+_FAR = 1000.0  # between logits, so that exp of it is infinite in all types
 
 
 @inlined
@@ -120,28 +124,31 @@ def convert(source, first, target, to, have):
 
 
 @inlined
-def _all_finite(items, n):
+def _all_ordinary(items, n):
+    """No logit is NaN or infinite, nor so large that it may be as good as that: times a number
+    that makes large ones overflow all of them are 0 times."""
     lanes = width(items)
+    most = (2.0**127 if BYTES // lanes == 4 else 2.0**1023) / _LARGE * 2.0
     last = fill(items, 0.0)
     if n % 2:
-        last = last * load(items, (n - 1) * lanes)
+        last = last * (most * load(items, (n - 1) * lanes))
     sums = pair(last, last)
     for i in range(0, (n - n % 2) * lanes, 2 * lanes):
-        sums = sums + 0.0 * load_pair(items, i)
+        sums = sums + 0.0 * (most * load_pair(items, i))
     return not any_unequal(sums, 0.0)
 
 
 @inlined
 def gather_counts(k, first, have, n, before, items, marks):
     """How many items lanes choose or, where SIGN is -1, leave out: at least 1, at most n / 2. Items
-    whose logits are infinite are neither: from here on they are no coins.
+    whose logits are infinite, or as good as that, are neither: from here on they are no coins.
 
-    Returns the least and the most, and whether all logits are finite. ``before`` is what the group
+    Returns the least and the most, and whether all items are coins. ``before`` is what the group
     before got, (0, 0, False) for the first: most often all counts are the same.
     """
     lanes = width(marks)
-    finite = _all_finite(items, n)
-    if finite and before[2] and have == lanes:
+    ordinary = _all_ordinary(items, n)
+    if ordinary and before[2] and have == lanes:
         same = True
         for row in range(first, first + lanes):
             same &= k[row] == k[row - lanes]
@@ -150,8 +157,8 @@ def gather_counts(k, first, have, n, before, items, marks):
     least, most = n, 0
     for lane in range(lanes):
         count, free = k[first + min(lane, have - 1)], n
-        if not finite:
-            count, free = _without_infinite(count, n, lane, items, marks)
+        if not ordinary:
+            count, free = _without_certain(count, n, lane, items, marks)
         rare = min(max(min(count, free - count), 1), max(free // 2, 1))
         side = -1 if 2 * count > free else 1
         marks[IDLE * lanes + lane] = 1 if count < 1 or count >= free else 0
@@ -160,39 +167,56 @@ def gather_counts(k, first, have, n, before, items, marks):
         marks[ODDS * lanes + lane] = math.log(rare / max(free - rare, 1))
         marks[FREE * lanes + lane] = free
         least, most = min(least, rare), max(most, rare)
-        for i in range(lane, 0 if finite else n * lanes, lanes):
+        for i in range(lane, 0 if ordinary else n * lanes, lanes):
             if abs(items[i]) == np.inf:
                 items[i] = NO_COIN * side
-    return least, most, finite
+    return least, most, ordinary
 
 
 @inlined
-def _without_infinite(k, n, lane, items, marks):
-    """How many of the other items of a lane to choose, and how many there are."""
+def _without_certain(k, n, lane, items, marks):
+    """How many of the items of a lane that are coins to choose, and how many there are."""
     lanes = width(items)
-    free, mean, square = 0, 0.0, 0.0
+    top, bottom = -np.inf, np.inf
     for i in range(lane, n * lanes, lanes):
         t = np.float64(items[i])
         k -= t == np.inf
-        if abs(t) < np.inf or t != t:
+        if abs(t) < np.inf:
+            top, bottom = max(top, t), min(bottom, t)
+    never = -np.inf
+    if bottom < top - _FAR and abs(top) < 1e6:
+        # Far below all others, of which there are enough: as good as -inf.
+        near, nearly = 0, 0
+        for i in range(lane, n * lanes, lanes):
+            near += top - _FAR <= items[i] <= top
+            nearly += top - 2 * _FAR <= items[i] <= top
+        if near == nearly and near >= k:
+            never = top - 1.5 * _FAR
+    free, mean, square = 0, 0.0, 0.0
+    for i in range(lane, n * lanes, lanes):
+        t = np.float64(items[i])
+        if t <= never:
+            items[i] = -np.inf
+        elif t != np.inf:
             free += 1
             mean += t
             square += t * t
+    marks[NEVER * lanes + lane] = never
     marks[MEAN * lanes + lane] = mean / max(free, 1)
     marks[SQUARE * lanes + lane] = square / max(free, 1)
     return k, free
 
 
 @inlined
-def put_back(logits, first, have, marks, rows, to, no, yes):
-    """Write into rows what is known of items with infinite logits: that they are never or always
-    chosen."""
+def put_back(logits, first, have, marks, rows, to, tilted):
+    """Write into rows what is known of items that are no coins: their tilted logits, or that they
+    are never or always chosen."""
     lanes, n = width(marks), logits.shape[-1]
     if not any_above(n - load(marks, FREE * lanes), 0.0):
         return
     for lane in range(have):
         for i in range(n if marks[FREE * lanes + lane] < n else 0):
-            if logits[first + lane, i] == -np.inf:
-                rows[to + lane, i] = no
-            elif logits[first + lane, i] == np.inf:
-                rows[to + lane, i] = yes
+            t = logits[first + lane, i]
+            if t <= marks[NEVER * lanes + lane] or t == np.inf:
+                chosen = 1 if t == np.inf else 0
+                rows[to + lane, i] = t + marks[SHIFT * lanes + lane] if tilted else chosen
