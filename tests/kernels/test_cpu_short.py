@@ -288,6 +288,23 @@ def test_logits_far_below_the_others_are_as_good_as_infinite(
 
 
 @BOTH
+@pytest.mark.parametrize(("high", "low"), [(990.0, -1015.0), (505.0, -505.0), (1023.0, -980.0)])
+def test_far_logits_are_far_beside_any_row(high: float, low: float, dtype: torch.dtype) -> None:
+    row = torch.tensor([5 * [high] + 5 * [low]], dtype=dtype)
+    seeds = torch.arange(200).unsqueeze(-1).expand(200, 2).contiguous()
+    for k in range(1, 6):
+        counts, results = torch.tensor([k, 3]), []
+        for other in (0.0, -INF):
+            logits = torch.cat([row, torch.zeros(1, 10, dtype=dtype)])
+            logits[1, 0] = other
+            drawn, tilted = cpu.sample(logits, counts, seeds)
+            product = cpu.covariance_product(tilted, counts, logits)
+            results.append((drawn[:, 0], *(x[0] for x in (product, *cpu.infer(logits, counts)))))
+        for left, right in zip(*results, strict=True):
+            assert torch.equal(left, right)
+
+
+@BOTH
 @pytest.mark.parametrize("offset", [0.0, 500.0, 2e6])
 def test_logits_that_only_seem_to_be_as_good_as_infinite(offset: float, dtype: torch.dtype) -> None:
     """Too close to those that are not, or too many of them are chosen."""

@@ -34,8 +34,8 @@ SIGN, ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, MARKS = 2, 3, 4, 5, 6, 7, 8,
 # In place of a logit that is, or is as good as, infinite: no coin, it falls tails for sure (times
 # the sign).
 NO_COIN = -1e30
-_LARGE = 2.0**10  # smaller logits are not as good as infinite
 _FAR = 1000.0  # between logits, so that exp of it is infinite in all types
+_LARGE = 2.0**9  # between smaller logits there is no room for that
 
 
 @inlined
