@@ -124,16 +124,6 @@ def check_quarters() -> None:
     sampling._WIDE_VARIANCE = wide
 
 
-def check_fallback_of_wide_rows() -> None:
-    """Whose nodes are placed anew on the way."""
-    z, _ = rows.sample(torch.zeros(1, 340), 170, torch.tensor([[5], [6]]), 0)
-    assert (z.sum(-1) == 170).all()
-    for part in (z[..., -85:], z[..., -170:]):
-        size = part.shape[-1]
-        spread = (size * (340 - size) / (4 * 340)) ** 0.5
-        assert ((part.sum(-1) - size / 2).abs() < 5 * spread).all()
-
-
 def check_many_draws() -> None:
     """As many draws with replacement as a try takes side by side, and more."""
     k = torch.tensor([64, 65, 128, 140])
@@ -206,7 +196,7 @@ def check_one_k_for_all_rows() -> None:
 
 
 @triton.jit
-def _fail(tilted, place, k, key, n, NODES: tl.constexpr):  # noqa: N803
+def _fail(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.constexpr):  # noqa: N803
     tl.store(place, float("nan"))
 
 
@@ -216,9 +206,9 @@ def check_no_choice_left() -> None:
     logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
     logits[1, ::3], logits[2, 4], logits[3, 1:3] = -INF, INF, INF
     k = torch.tensor([20, 13, 20, 2])
-    fallback, long.one_by_one = long.one_by_one, _fail
+    fallback, long.whole_row = long.whole_row, _fail
     z, _ = long.sample(logits, k, torch.arange(8).reshape(2, 4))
-    long.one_by_one = fallback
+    long.whole_row = fallback
     assert torch.equal(z[0], z[1])
     assert torch.equal(z[0, :3], (logits[:3] > -INF).float())
     assert torch.equal(z[0, 3], (logits[3] == INF).float())
@@ -257,7 +247,6 @@ if __name__ == "__main__":
     check_bad_rows()
     check_long_samples()
     check_quarters()
-    check_fallback_of_wide_rows()
     check_many_draws()
     check_long_rows()
     check_one_k_for_all_rows()
