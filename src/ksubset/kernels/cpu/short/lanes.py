@@ -125,8 +125,8 @@ def convert(source, first, target, to, have):
 
 @inlined
 def _all_ordinary(items, n):
-    """No logit is NaN or infinite, nor so large that it may be as good as that: times a number
-    that makes large ones overflow all of them are 0 times."""
+    """No logit is NaN or infinite, nor so large that it may be as good as that: 0 times a multiple
+    of it is 0, unless the multiple overflows."""
     lanes = width(items)
     most = (2.0**127 if BYTES // lanes == 4 else 2.0**1023) / _LARGE * 2.0
     last = fill(items, 0.0)
