@@ -7,8 +7,9 @@ about 10,000 runs of the suite.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+import numpy as np
 import pytest
 import torch
 from problems import DTYPES, INF, METHOD_NAMES
@@ -48,14 +49,19 @@ def _pearson(observed: Tensor, expected: Tensor, few: float) -> float:
     return float(torch.special.gammaincc(freedom / 2, statistic / 2))
 
 
-def heads(p: Tensor) -> Tensor:
+def heads(p: Iterable[float]) -> np.ndarray:
     """The probabilities of 0 ... n heads of n coins."""
-    law = torch.zeros(len(p) + 1, dtype=torch.float64)
-    law[0] = 1
-    for i, one in enumerate(p.tolist()):
-        law[1 : i + 2] = law[1 : i + 2] * (1 - one) + law[: i + 1] * one
-        law[0] *= 1 - one
+    law = np.ones(1)
+    for one in p:
+        law = np.convolve(law, (1 - one, one))
     return law
+
+
+def lacking(law: np.ndarray, k: int, most: int) -> np.ndarray:
+    """The probabilities of k, k - 1, ... k - most heads."""
+    counts = k - np.arange(most + 1)
+    possible = (counts >= 0) & (counts < len(law))
+    return np.where(possible, law[np.clip(counts, 0, len(law) - 1)], 0.0)
 
 
 def p_value_of_part(draws: Tensor, logits: Tensor, k: int, part: Tensor) -> float:
@@ -66,10 +72,8 @@ def p_value_of_part(draws: Tensor, logits: Tensor, k: int, part: Tensor) -> floa
         few = torch.sigmoid(logits + shift).sum() < k
         low, high = torch.where(few, shift, low), torch.where(few, high, shift)
     p = torch.sigmoid(logits + low)
-    here, there = heads(p[part]), heads(p[~part])
-    counts = torch.arange(len(here))
-    possible = (k - counts >= 0) & (k - counts < len(there))
-    expected = torch.where(possible, here * there[(k - counts).clamp(0, len(there) - 1)], 0.0)
+    here, there = heads(p[part].tolist()), heads(p[~part].tolist())
+    expected = torch.as_tensor(here * lacking(there, k, len(here) - 1))
     expected *= len(draws) / expected.sum()
     observed = torch.bincount(draws[:, part].sum(-1).long().cpu(), minlength=len(here)).double()
     return _pearson(observed, expected, 5)

@@ -12,18 +12,11 @@ import math
 import numpy as np
 import pytest
 import torch
+from test_exactness import heads, lacking
 
 from ksubset.kernels import halving
 from ksubset.kernels.cpu import sampling
 from ksubset.kernels.cpu.moments import MOST_NODES
-
-
-def heads(n: int, p: float) -> np.ndarray:
-    """The probabilities of 0 ... n heads of n coins."""
-    found = np.ones(1)
-    for _ in range(n):
-        found = np.convolve(found, (1 - p, p))
-    return found
 
 
 def nodes(variance: float, tail: float, times: float) -> int:
@@ -35,14 +28,9 @@ def nodes(variance: float, tail: float, times: float) -> int:
 def left_out(n: int, p: float, parts: int, tail: float, times: float) -> float:
     """How far the law of what one of several equal parts takes is from what it should be, if all
     of them together are to show as many heads as they are likeliest to."""
-    kept, tossed = heads(n, p), heads((parts - 1) * n, p)
-    wanted = round(parts * n * p)
+    kept, tossed = heads(n * [p]), heads((parts - 1) * n * [p])
     counts = np.arange(n + 1)
-    given = np.where(
-        (counts <= wanted) & (wanted - counts < len(tossed)),
-        tossed[np.clip(wanted - counts, 0, len(tossed) - 1)],
-        0.0,
-    )
+    given = lacking(tossed, round(parts * n * p), n)
     number = nodes(n * p * (1 - p), tail, times)
     folded = np.zeros(n + 1)
     for other in (counts + turn * number for turn in range(-2, 3)):
