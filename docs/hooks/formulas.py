@@ -9,6 +9,7 @@ from __future__ import annotations
 import html
 import re
 from typing import Any
+from xml.etree import ElementTree
 
 import ziamath
 from latex2mathml.converter import convert
@@ -20,8 +21,6 @@ _FORMULA = re.compile(
 _ALONE = re.compile(
     r'<p><span class="arithmatex">\\\((?P<latex>[^<]*)\\\)</span>(?P<end>[.,]?)</p>'
 )
-_GLYPH = re.compile(r'<symbol id="(?P<id>[^"]+)".*?</symbol>', re.DOTALL)
-_SIZE = re.compile(r'width="[\d.]+" height="[\d.]+" viewBox="(?P<box>[-\d. ]+)"')
 _EM = 16  # points of the formulas as drawn; the page scales them
 
 
@@ -32,12 +31,12 @@ def on_page_content(content: str, **_: Any) -> str:
     def draw(found: re.Match[str]) -> str:
         latex = " ".join(html.unescape(found["latex"]).split())
         inline = found["tag"] == "span"
-        svg = ziamath.Latex(latex, size=_EM, color="currentColor", inline=inline).svg()
-        glyphs.update((glyph["id"], glyph[0]) for glyph in _GLYPH.finditer(svg))
-        svg = _SIZE.sub(_in_text, _GLYPH.sub("", svg), count=1)
+        picture = ziamath.Latex(latex, size=_EM, color="currentColor", inline=inline).svgxml()
+        glyphs.update(_take_glyphs(picture))
+        _place_in_text(picture)
         spoken = convert(latex, display="inline" if inline else "block")
         kind = "formula" if inline else "formula block"
-        return f'<span class="{kind}">{svg}<span class="spoken">{spoken}</span></span>'
+        return f'<span class="{kind}">{_text(picture)}<span class="spoken">{spoken}</span></span>'
 
     content = _ALONE.sub(r'<div class="arithmatex">\\[\g<latex>\g<end>\\]</div>', content)
     content = _FORMULA.sub(draw, content)
@@ -46,8 +45,23 @@ def on_page_content(content: str, **_: Any) -> str:
     return f'<svg class="glyphs" aria-hidden="true">{"".join(glyphs.values())}</svg>{content}'
 
 
-def _in_text(size: re.Match[str]) -> str:
+def _take_glyphs(picture: ElementTree.Element) -> dict[str, str]:
+    """Remove the glyphs from a picture and return them by id; references to them stay."""
+    taken = {}
+    for parent in list(picture.iter()):
+        for glyph in parent.findall("symbol"):
+            parent.remove(glyph)
+            taken[glyph.attrib["id"]] = _text(glyph)
+    return taken
+
+
+def _place_in_text(picture: ElementTree.Element) -> None:
     """As large as the text around it, and on its line, which is at 0."""
-    _, top, width, height = (float(number) / _EM for number in size["box"].split())
+    _, top, width, height = (float(number) / _EM for number in picture.attrib["viewBox"].split())
     place = f"width: {width:.3f}em; height: {height:.3f}em; vertical-align: {-top - height:.3f}em"
-    return f'style="{place}" viewBox="{size["box"]}" aria-hidden="true"'
+    del picture.attrib["width"], picture.attrib["height"]
+    picture.attrib |= {"style": place, "aria-hidden": "true"}
+
+
+def _text(element: ElementTree.Element) -> str:
+    return ElementTree.tostring(element, encoding="unicode")

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 from browser import CHROMIUM, Browser
+from drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
 # One pixel, in place of the gallery's pictures: making those is test_gallery.py's subject.
@@ -67,6 +68,16 @@ def test_every_document_is_a_page_and_formulas_are_drawn(site: Path) -> None:
     assert text.count('<span class="formula') == text.count('<span class="spoken"><math') > 400
     assert "arithmatex" not in text
     assert "\\frac" not in text
+
+
+def test_every_symbol_of_every_formula_is_drawn(site: Path) -> None:
+    found = {path: Drawn(path.read_text(encoding="utf-8")) for path in pages(site)}
+    for path, drawn in found.items():
+        try:
+            drawn.check()
+        except AssertionError as error:
+            raise AssertionError(path.relative_to(site)) from error
+    assert sum(len(drawn.formulas) for drawn in found.values()) > 500
 
 
 def test_a_broken_link_is_an_error(tmp_path: Path) -> None:
