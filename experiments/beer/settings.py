@@ -22,7 +22,7 @@ _ONLY_HOW = ("engine", "workers", "address", "resume")
 class Settings:
     """Of the study."""
 
-    data_dir: Path | None = option(None, "The folder of the reviews: see experiments/datasets.")
+    data_dir: Path | None = option(None, "Folder of reviews: see experiments/datasets/beer.py.")
     cells: str = option(
         "aroma:5,aroma:10,aroma:15,palate:10,taste:10", "Aspects, and how many words are chosen."
     )

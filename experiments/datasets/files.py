@@ -75,7 +75,7 @@ def data_folder(given: Path | None, name: str) -> Path:
     if os.environ.get(VARIABLE):
         return Path(os.environ[VARIABLE]) / name
     raise ValueError(
-        f"--data {name} needs --data-dir, or the environment variable {VARIABLE} with a folder "
+        f"the data {name!r} needs --data-dir, or the environment variable {VARIABLE} with a folder "
         f"that holds one called {name}"
     )
 
