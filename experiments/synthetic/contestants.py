@@ -8,6 +8,9 @@ from typing import Any
 
 from ksubset.estimators import Estimator, create
 
+# Labels of the estimators in the paper's figure 1.
+PAPER = ("SIMPLE", "SIMPLE-F", "SIMPLE-B", "I-MLE", "SoftSub", "SFE")
+
 
 @dataclass(frozen=True)
 class Contestant:

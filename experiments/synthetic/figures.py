@@ -12,10 +12,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from experiments.synthetic.contestants import PAPER
 from experiments.synthetic.measure import Measured
 
 OURS, RIVAL, BEYOND = "#08519c", "#d94801", "#5b8c5a"
-_OF_THE_PAPER = ("SIMPLE-F", "SIMPLE-B", "I-MLE", "SoftSub", "SFE")
 plt.rcParams["svg.hashsalt"] = "ksubset"
 plt.rcParams["svg.fonttype"] = "none"
 
@@ -24,7 +24,7 @@ def colour(label: str) -> str:
     """SIMPLE, the paper's rivals, the others."""
     if label == "SIMPLE":
         return OURS
-    return RIVAL if label in _OF_THE_PAPER or label.startswith("ST Gumbel-soft") else BEYOND
+    return RIVAL if label in PAPER or label.startswith("ST Gumbel-soft") else BEYOND
 
 
 def _bars(panel: Axes, results: Sequence[Measured], what: str, title: str) -> None:
