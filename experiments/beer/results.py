@@ -132,7 +132,8 @@ def tables(found: Sequence[Entry]) -> list[Table]:
 
 
 def claims(found: Sequence[Entry]) -> list[Claim]:
-    """The paper's, for every cell with several splits."""
+    """The paper's, for every cell with several splits: SIMPLE against the estimators that it can be
+    compared with there, which are named. SIMPLE with other settings may be better than SIMPLE."""
     result = []
     for aspect, k in dict.fromkeys((entry.aspect, entry.k) for entry in found):
         present = in_cell(found, aspect, k)
@@ -164,7 +165,8 @@ def _lowest(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
     rival = _best(rivals, lambda e: float(e.values("test").mean()))
     b = rival.values("test")
     text = f"{ours.label} {spread(a)}, {rival.label} {spread(b)}; Welch's p = {_p(a, b):.2g}"
-    return Claim(f"{cell}: {ours.label} has the lowest test MSE.", text, bool(a.mean() < b.mean()))
+    claim = f"{cell}: {ours.label} has a lower test MSE than {_named(rivals, 'and')}."
+    return Claim(claim, text, bool(a.mean() < b.mean()))
 
 
 def _not_exceeded(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
@@ -174,5 +176,12 @@ def _not_exceeded(cell: str, ours: Entry, rivals: Sequence[Entry]) -> Claim:
     p = _p(a, b)
     text = f"{ours.label} {spread(a)}, {rival.label} {spread(b)}; Welch's p = {p:.2g}"
     held = bool(a.mean() >= b.mean() or p > _CERTAIN)
-    claim = f"{cell}: no rival's precision is significantly higher than that of {ours.label}."
+    claim = (
+        f"{cell}: {ours.label} has no significantly lower precision than {_named(rivals, 'or')}."
+    )
     return Claim(claim, text, held)
+
+
+def _named(rivals: Sequence[Entry], conjunction: str) -> str:
+    *others, last = (rival.label for rival in rivals)
+    return f"{', '.join(others)} {conjunction} {last}" if others else last

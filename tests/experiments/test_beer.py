@@ -376,6 +376,23 @@ def test_claims_and_tables():
     assert claims([entry("simple", [0.1], [0.1]), entry("l2x", [0.2], [0.2])]) == []
 
 
+def test_claims_are_about_those_they_name():
+    """The authors' learning rate is better in the same table, and a rival with one split left has
+    nothing to be judged by: neither is claimed to be beaten."""
+    ours = entry("simple", [0.03, 0.031, 0.032], [0.30, 0.31, 0.32])
+    found = [
+        ours,
+        entry("simple-authors", [0.02, 0.021, 0.022], [0.40, 0.41, 0.42]),
+        entry("imle", [0.01], [0.9]),
+        entry("l2x", [0.04, 0.041, 0.042], [0.10, 0.11, 0.12]),
+        entry("score", [0.05, 0.041, 0.042], [0.10, 0.11, 0.12]),
+    ]
+    assert [(claim.said, claim.held) for claim in claims(found)] == [
+        ("aroma, k = 5: SIMPLE has a lower test MSE than L2X and SCORE.", True),
+        ("aroma, k = 5: SIMPLE has no significantly lower precision than L2X or SCORE.", True),
+    ]
+
+
 def test_diverged_members_are_counted():
     cell = {
         "aspect": "aroma", "k": 5, "method": "imle", "label": "I-MLE", "setting": "",
