@@ -16,6 +16,12 @@ from experiments.synthetic.measure import Measured, average
 _CHANCE = 4.5
 
 
+def _inline(label: str) -> str:
+    """Without commas, for lists."""
+    name, _, setting = label.partition(", ")
+    return f"{name} ({setting})" if setting else name
+
+
 class _Table:
     """What was measured, by label."""
 
@@ -27,7 +33,7 @@ class _Table:
         return average(getattr(self.rows[label], what))
 
     def listed(self, what: str, labels: Iterable[str]) -> str:
-        return ", ".join(f"{label} {self.value(what, label):.4f}" for label in labels)
+        return ", ".join(f"{_inline(label)} {self.value(what, label):.4f}" for label in labels)
 
     def deviations(self, label: str) -> float:
         """Of the bias from 0, in standard deviations of the mean over draws."""

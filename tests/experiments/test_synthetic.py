@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -101,7 +102,8 @@ def test_no_claim_is_made_of_all_where_one_is_better(what: str, label: str) -> N
     results = made_up(**{label: (numbers[0], numbers[1], numbers[2], numbers[3])})
     claims = [claim for claim in judge(results) if "all other" in claim.said and what in claim.said]
     assert [claim.held for claim in claims] == [label not in PAPER, False]
-    assert f"{label} {numbers[place]:.4f}" in claims[1].found
+    shown = {"MuProp, 4 samples": "MuProp (4 samples)"}.get(label, label)
+    assert f"SIMPLE {numbers[place]:.4f}, {shown} {numbers[place]:.4f}" in claims[1].found
 
 
 def test_whether_there_is_bias_is_measured() -> None:
@@ -130,6 +132,30 @@ def test_claims_about_some(
 ) -> None:
     failed = [words for words, held in verdicts(made_up(**{label: numbers})).items() if not held]
     assert any(words.startswith(said) for words in failed) if said else not failed
+
+
+def rows(page: str, below: str) -> list[list[str]]:
+    """Of the first table below a line."""
+    lines = page[page.index(below) :].splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("|---"))
+    found = itertools.takewhile(lambda line: line.startswith("|"), lines[first + 1 :])
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in found]
+
+
+def test_the_page_says_of_its_tables_what_they_show() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "estimators.md").read_text(encoding="utf-8")
+    known = {one.label: one for one in published(2.5) + beyond() + one_item()}
+    claims = []
+    for below, judged in (
+        ("**Quadratic loss", judge), ("**One item**", judge_one_item)
+    ):  # fmt: skip
+        results = []
+        for label, _, _, bias, variance, error, *others, off, _, _ in rows(page, below):
+            values = [*map(float, (bias, variance, error, *others)), float(off.strip("> "))]
+            results.append(Measured(known[label], "quadratic", *([v] for v in values), 1.0))
+        claims += judged(results)
+    said = [(words, found, verdict == "held") for words, found, verdict in rows(page, "| claim")]
+    assert said == [(claim.said, claim.found, claim.held) for claim in claims]
 
 
 def test_claims_about_one_item() -> None:
