@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
+from experiments.clock import Duration
 from experiments.command import command_line
 from experiments.datasets.images import Images
 from experiments.dvae import figures
@@ -73,7 +74,7 @@ def page(
     claims: list[Claim],
     grids: Mapping[str, Sequence[Outcome]],
     shown: Mapping[int, tuple[str, DiscreteVAE]],
-    seconds: float,
+    duration: Duration,
 ) -> Page:
     """Everything.
 
@@ -98,7 +99,7 @@ def page(
                 if grids
                 else ""
             )
-            + f", in {seconds:.0f} seconds."
+            + f", in {duration}."
             + ("" if seeds > 1 else " One seed gives no verdicts: --seeds 3 does.")
         ),
         claims=claims,

@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from experiments.clock import Clock
 from experiments.datasets.images import Images
 from experiments.dvae import checkpoints
 from experiments.dvae.methods import Job
@@ -45,10 +46,14 @@ class Runner:
 
     Args:
         folder: of the unfinished run: checkpoints and logs are kept there.
+
+    Attributes:
+        clock: how long the run has taken.
     """
 
     def __init__(self, settings: Settings, share: Share, folder: Path, console: Console) -> None:
         self.settings, self.share, self.folder, self.console = settings, share, folder, console
+        self.clock = Clock(folder / "checkpoints" / "seconds.json")
         torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
 
     def train(
@@ -109,12 +114,16 @@ class Runner:
                     writer.add_scalar(name, value, training.progress.epochs)
             if self.share.rank:
                 return
-            if training.done and not weights:
+            due = weights and training.progress.epochs % every == 0
+            if not (training.done or due):
+                return
+            self.clock.save()
+            if weights:
+                training.save(self._path(training.job))
+            else:
                 checkpoints.write(
                     self._path(training.job), training.job.name, training.progress, {}
                 )
-            elif training.done or (weights and training.progress.epochs % every == 0):
-                training.save(self._path(training.job))
 
         try:
             train(trainings, on_step, on_epoch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import shutil
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.table import Table as TerminalTable
 from safetensors.torch import save
 
+from experiments.clock import Duration
 from experiments.datasets.files import write_atomically
 from experiments.datasets.images import Images, load
 from experiments.dvae.methods import OWN, Method, by_key, jobs
@@ -36,7 +36,6 @@ _IMPORTANCE_BLOCK = 500
 def run(settings: Settings, output: Path, overwrite: bool) -> None:
     """Train, then write everything at once; an unfinished run is continued with --resume."""
     console = Console()
-    start = time.perf_counter()
     data = load(settings.data, settings.data_dir, settings.download)
     if settings.binarize:
         data = data.binarized()
@@ -56,12 +55,11 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
             if settings.binarize:
                 _bound(settings, data, trained, results)
             claims = judge(results)
-            _write(folder, settings, data, trained, results, claims, grids, start)
+            _write(folder, settings, data, trained, results, claims, grids, runner.clock.read())
     # They were for going on, and the run is in its place.
     shutil.rmtree(output / "checkpoints", ignore_errors=True)
     show(console, results, claims)
-    seconds = time.perf_counter() - start
-    console.print(f"{seconds:.0f} s. Written: {output / 'report.html'}", highlight=False)
+    console.print(f"{runner.clock.read()}. Written: {output / 'report.html'}", highlight=False)
 
 
 def _train(
@@ -123,7 +121,7 @@ def _write(
     results: Sequence[Outcome],
     claims: list[Claim],
     grids: Mapping[str, Sequence[Outcome]],
-    start: float,
+    duration: Duration,
 ) -> None:
     shown: dict[int, tuple[str, DiscreteVAE]] = {}
     for done in trained:
@@ -136,16 +134,15 @@ def _write(
             finite = all(bool(weight.isfinite().all()) for weight in vae.parameters())
             if finite and (method.k not in shown or (method.name == "simple" and i == 0)):
                 shown[method.k] = (method.label, vae)
-    seconds = time.perf_counter() - start
     content_of: dict[str, Any] = {
         "settings": _plain(settings.identity()),
         "environment": environment(),
-        "seconds": seconds,
+        "seconds": duration.total,
         "claims": [dataclasses.asdict(claim) for claim in claims],
         "results": [_plain(dataclasses.asdict(r)) for r in results],
         "grids": {key: [_plain(dataclasses.asdict(r)) for r in g] for key, g in grids.items()},
     }
-    report = page(folder, settings, data, results, claims, grids, shown, seconds)
+    report = page(folder, settings, data, results, claims, grids, shown, duration)
     folder.text("report.html", report.html())
     folder.json("results.json", content_of)
 

@@ -237,6 +237,10 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert damaged.exit_code == 2
     assert "is not a complete safetensors file" in " ".join(damaged.output.split())
     checkpoint.write_bytes(content)
+    # The part that was killed took longer than anything a test waits for.
+    (clock,) = partial.rglob("seconds.json")
+    assert json.loads(clock.read_text())["seconds"] > 0
+    clock.write_text(json.dumps({"seconds": 10_000.0}))
 
     # Not from the beginning.
     epochs = []
@@ -254,6 +258,13 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
     assert resumed.exit_code == 0, resumed.output
     assert epochs == [] or epochs[0] >= 1
     assert results(broken) == results(whole)
+    seconds = json.loads((broken / "results.json").read_text())["seconds"]
+    assert seconds > 10_000
+    here = f"{seconds - 10_000:.0f} of them since it was resumed"
+    assert f"in {seconds:.0f} seconds, {here}." in (broken / "report.html").read_text()
+    assert "of them since it was resumed" in " ".join(resumed.output.split())
+    assert "since it was resumed" not in (whole / "report.html").read_text()
+    assert not list(broken.rglob("seconds.json"))
     for name in ("k10-simple-0.safetensors",):
         mine, theirs = (
             DiscreteVAE.load(folder / "models" / name).state_dict() for folder in (broken, whole)
