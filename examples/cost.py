@@ -2,56 +2,63 @@
 
     python examples/cost.py [--output outputs/cost.png]
 
-A quick look; the benchmark with all rivals and shapes is benchmarks/run.py.
+A quick look, with the baseline and the clock of the benchmark; all methods and shapes are in
+benchmarks/run.py.
 """
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable
+import sys
+from pathlib import Path
 
 import matplotlib.pyplot as plt
-import torch
 from figures import BLUE, GREY, ORANGE, save
-from torch import Tensor
+from matplotlib.figure import Figure
 
-import ksubset
-from ksubset import estimators, oracle
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+import machine
+from contest import OURS, REFERENCE, Problem, Shape, operations, samplers
+from timing import Call, Task, interleave, summarise
 
-ROWS, N, SIZES, REPEATS = 32, 1000, (1, 3, 10, 30, 100, 300), 7
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-gumbel = estimators.StraightThroughGumbel()
-RIVALS: dict[str, tuple[Callable[[Tensor, int], Tensor], str]] = {
-    "ksubset.simple": (ksubset.simple, BLUE),
-    "straight-through Gumbel top-k": (gumbel.sample, ORANGE),
-    "the paper's algorithm, autodiff": (oracle.log_partition_autodiff, GREY),
-}
+ROWS, N, SIZES, REPEATS = 32, 1000, (1, 3, 10, 30, 100, 300), 25
+# The last finds the k largest logits, without noise or a subset's gradient: a floor.
+COLOURS = {OURS: BLUE, REFERENCE: ORANGE, "torch.topk alone": GREY}
+Times = dict[str, list[float]]
 
 
-def milliseconds(draw: Callable[[Tensor, int], Tensor], k: int) -> float:
-    """Forward and backward, the median of some repeats after one to warm up."""
-    logits = torch.randn(ROWS, N, requires_grad=True)
-    times = []
-    for _ in range(REPEATS if draw is not oracle.log_partition_autodiff else 1):
-        start = time.perf_counter()
-        found = draw(logits, k)
-        torch.autograd.grad(found, logits, torch.ones_like(found))
-        times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
+def warm(name: str, k: int) -> Call:
+    """Forward and backward, called once: what is compiled on a first call is not timed."""
+    shape = Shape(ROWS, N, k)
+    call = operations(samplers(shape, graphs=False)[name], Problem.draw(shape, "cpu", seed=0))
+    call["both"]()
+    return call["both"]
 
 
-for draw, _ in RIVALS.values():
-    milliseconds(draw, 2)
-figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
-for name, (draw, colour) in RIVALS.items():
-    sizes = [k for k in SIZES if k <= 100 or draw is not oracle.log_partition_autodiff]
-    axis.loglog(sizes, [milliseconds(draw, k) for k in sizes], "o-", color=colour, label=name)
-axis.set(
-    title=f"{ROWS} rows of {N} logits, one thread", xlabel="k", ylabel="forward and backward, ms"
-)
-axis.legend(frameon=False)
-axis.grid(color="0.9")
-save(figure, "cost")
+def milliseconds() -> Times:
+    """Medians for every k. All take turns, so that what slows the machine slows everybody."""
+    tasks = {name: Task({str(k): warm(name, k) for k in SIZES}) for name in COLOURS}
+    times = interleave(tasks, REPEATS, "cpu")
+    return {
+        name: [summarise(times[name][str(k)], reference={}).ms for k in SIZES] for name in COLOURS
+    }
+
+
+def draw(times: Times) -> Figure:
+    """Against k."""
+    figure, axis = plt.subplots(figsize=(7, 4), layout="constrained")
+    for name, colour in COLOURS.items():
+        axis.semilogx(SIZES, times[name], "o-", color=colour, label=name)
+    axis.set(
+        title=f"{ROWS} rows of {N} logits, one thread of {machine.processor()}",
+        xlabel="k",
+        ylabel=f"forward and backward, ms (medians of {REPEATS})",
+        ylim=(0, 1.4 * max(map(max, times.values()))),
+    )
+    axis.legend(frameon=False, loc="upper left")
+    axis.grid(color="0.9")
+    return figure
+
+
+if __name__ == "__main__":
+    machine.set_threads(1)
+    save(draw(milliseconds()), "cost")

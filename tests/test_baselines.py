@@ -1,4 +1,4 @@
-"""The rivals in the benchmark are what their authors mean: they get a fair run."""
+"""The baselines of the benchmark are what their authors mean, and are lean: they get a fair run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import baselines
@@ -20,6 +21,49 @@ def test_hard_samples_have_k_ones() -> None:
         assert ((z - z.round()).abs() < 1e-5).all()
     relaxed = baselines.softsub(LOGITS, 4)
     assert relaxed.sum(-1).allclose(torch.tensor(4.0))
+
+
+def test_straight_through_is_what_it_is_said_to_be() -> None:
+    """Frequencies of sampling without replacement, and the softmax's derivative at the keys."""
+    logits = LOGITS[:1, :4].expand(50_000, 4).clone().requires_grad_()
+    z = baselines.straight_through_gumbel_top_k(logits, 2)
+    p = LOGITS[0, :4].softmax(-1)
+    twice = p + sum(p[i] * p / (1 - p[i]) * (torch.arange(4) != i) for i in range(4))
+    torch.testing.assert_close(z.mean(0), twice, atol=0.01, rtol=0)
+    assert z.grad_fn is not None
+    (keys,) = z.grad_fn.saved_tensors
+    again = keys.clone().requires_grad_()
+    weights = torch.randn(50_000, 4)
+    expected = torch.autograd.grad(2 * again.softmax(-1), again, weights)
+    torch.testing.assert_close(torch.autograd.grad(z, logits, weights), expected)
+
+
+class Operators(TorchDispatchMode):
+    """Names of the operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.called: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        self.called.append(func.overloadpacket.__name__)
+        if func.overloadpacket.__name__ == "topk":
+            assert args[-1] is False, "what is chosen need not be sorted"
+        return func(*args, **(kwargs or {}))
+
+
+def test_straight_through_computes_nothing_twice() -> None:
+    """No softmax forward, which only the gradient needs; one topk, without sorting."""
+    logits = LOGITS.clone().requires_grad_()
+    with Operators() as forward:
+        z = baselines.straight_through_gumbel_top_k(logits, 4)
+    assert forward.called.count("topk") == 1
+    assert "_softmax" not in forward.called
+    assert len(forward.called) <= 9
+    with Operators() as backward:
+        torch.autograd.grad(z, logits, torch.ones_like(z))
+    assert {"_softmax", "_softmax_backward_data"} <= set(backward.called)
+    assert len([name for name in backward.called if name != "detach"]) <= 4
 
 
 def test_imle_divides_by_its_strength() -> None:
