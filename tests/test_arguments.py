@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 import ksubset
 
@@ -196,3 +197,31 @@ def test_kl_of_different_items() -> None:
         ValueError, match="k_q must be between 0 and the number of items n = 4, got 5"
     ):
         ksubset.kl_divergence(X, X, 2, 5)
+
+
+def _tensors_in_reach(logits: Tensor) -> list[Tensor]:
+    """Every tensor that a user of these logits is handed, with those that autograd shows."""
+    z = ksubset.simple(logits, 2)
+    mu = ksubset.marginals(logits, 2)
+    d = ksubset.KSubset(2, logits=logits)
+    found = [z, mu, d.k, d.support.k, d.mean, d.mode, d.sample(), d.expand((4, 3)).k]
+    found += [d.entropy(), d.log_partition(), d.covariance_matrix, d.enumerate_support()]
+    found += [ksubset.sample_indices(logits, 2), ksubset.kl_to_uniform(logits, 2)]
+    found += [*getattr(mu.grad_fn, "saved_tensors", ()), *getattr(z.grad_fn, "saved_tensors", ())]
+    return found
+
+
+def test_writing_to_what_is_returned_changes_no_later_call() -> None:
+    def results() -> list[Tensor]:
+        logits = torch.arange(15.0).reshape(3, 5).requires_grad_()
+        (gradient,) = torch.autograd.grad(ksubset.simple(logits, 2)[:, 0].sum(), logits)
+        return [ksubset.marginals(logits, 2), ksubset.mode(logits, 2), gradient]
+
+    before = results()
+    logits = torch.zeros(3, 5, requires_grad=True)
+    with torch.no_grad():
+        for tensor in _tensors_in_reach(logits):
+            memory = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+            memory.add_(1)
+    for was, now in zip(before, results(), strict=True):
+        assert torch.equal(was, now)

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ksubset.kernels import METHODS
+from ksubset.kernels import METHODS, counts
 
 
 class Problem(NamedTuple):
@@ -82,8 +81,8 @@ def problem(
     n = logits.shape[-1]
     if _is_simple(logits, k, mask, more):
         return _simple_problem(logits, k, names, validate_args)
-    counts = _counts(k, n, logits, names.k)
-    shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: counts.shape}
+    sizes = _sizes(k, n, logits, names.k)
+    shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: sizes.shape}
     if mask is not None:
         _check_mask(mask, logits, names.mask)
         shapes[names.mask] = mask.shape[:-1]
@@ -100,7 +99,7 @@ def problem(
     rows = math.prod(batch_shape)
     result = Problem(
         wide.expand(*batch_shape, n).reshape(rows, n),
-        counts.expand(batch_shape).reshape(rows),
+        sizes.expand(batch_shape).reshape(rows),
         batch_shape,
         logits.dtype,
     )
@@ -116,8 +115,6 @@ def _is_simple(logits: Tensor, k: Any, mask: Any, more: Any) -> bool:
         and not more
         and logits.dtype in (torch.float32, torch.float64)
         and values_can_be_read()
-        # What is made during a capture belongs to the graph, and must not be kept.
-        and not (logits.is_cuda and torch.cuda.is_current_stream_capturing())
     )
 
 
@@ -128,21 +125,10 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
         raise ValueError(f"{names.k} must be between 0 and the number of items n = {n}, got {k}")
     rows = math.prod(batch_shape)
     flat = logits if logits.dim() == 2 else logits.reshape(rows, n)
-    result = Problem(flat, _repeated(k, rows, logits.device), batch_shape, logits.dtype)
+    result = Problem(flat, counts(flat, k), batch_shape, logits.dtype)
     if reads_values(logits) if validate_args is None else validate_args:
         check_values(result, names)
     return result
-
-
-@lru_cache(maxsize=256)
-def _repeated(k: int, rows: int, device: torch.device) -> Tensor:
-    """A constant vector of counts; never written to, so that one serves all calls, in whatever
-    mode and on whatever stream they come."""
-    with torch.inference_mode(False):
-        counts = torch.full((rows,), k, dtype=torch.int64, device=device)
-    if device.type == "cuda":
-        torch.cuda.current_stream(device).synchronize()
-    return counts
 
 
 def check_logits(name: str, logits: Any) -> None:
@@ -171,7 +157,7 @@ def _check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
         )
 
 
-def _counts(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
+def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
     if isinstance(k, Tensor):
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
             raise TypeError(
