@@ -17,6 +17,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 LONG = ("test_interpreted", "test_against_the_log_space_dp[cpu-10000")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--cases", type=int, default=400, metavar="N", help="rows that tests/fuzz tries (400)"
+    )
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.name.startswith(LONG))
 

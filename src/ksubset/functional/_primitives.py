@@ -29,9 +29,11 @@ from torch.autograd.function import _SingleLevelFunction
 
 from ksubset import kernels
 from ksubset._arguments import values_can_be_read
+from ksubset.kernels.coins import widest
 
 __all__ = [
     "covariance_product",
+    "divergence",
     "entropy",
     "infer",
     "sample",
@@ -275,6 +277,66 @@ class _Entropy(_SingleLevelFunction):
         return -(_finite(tilted) * moved).sum(-1), tangent.clone()
 
 
+class _Divergence(_SingleLevelFunction):
+    """(tilted_p, tilted_q, marginals_p, marginals_q, log_mass_p, log_mass_q, k_p, k_q, method)
+    -> KL(p || q).
+
+    Its gradients are Cov_p (t_p - t_q) and mu_q - mu_p. They account for everything that depends on
+    the logits: nothing flows through marginals and masses.
+    """
+
+    @staticmethod
+    def kernel(
+        tilted_p: Tensor,
+        tilted_q: Tensor,
+        marginals_p: Tensor,
+        marginals_q: Tensor,
+        log_mass_p: Tensor,
+        log_mass_q: Tensor,
+        k_p: Tensor,
+        k_q: Tensor,
+        method: str,
+    ) -> Tensor:
+        return kernels.divergence(tilted_p, tilted_q, marginals_p, log_mass_p, log_mass_q, k_p, k_q)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.method = inputs[-1]
+        _save(ctx, *inputs[:4], inputs[6])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        for_p = for_q = None
+        if grad is not None:
+            tilted_p, tilted_q, marginals_p, marginals_q, k = ctx.saved_tensors
+            grad = grad.unsqueeze(-1)
+            if ctx.needs_input_grad[0]:
+                direction = grad * _distance(tilted_p, tilted_q, marginals_p.dtype)
+                narrow = tilted_p.to(marginals_p.dtype)
+                for_p = covariance_product(narrow, k, direction, ctx.method).to(tilted_p.dtype)
+            if ctx.needs_input_grad[1]:
+                for_q = (grad * (marginals_q - marginals_p)).to(tilted_q.dtype)
+        return for_p, for_q, *(None,) * 7
+
+    @staticmethod
+    def jvp(ctx: Any, of_p: Tensor | None, of_q: Tensor | None, *_: Any) -> Any:
+        tilted_p, tilted_q, marginals_p, marginals_q, k = _primals(ctx)
+        dtype = marginals_p.dtype
+        tangent = None
+        if of_p is not None:
+            moved = covariance_product(tilted_p.to(dtype), k, of_p.to(dtype), ctx.method)
+            tangent = (_distance(tilted_p, tilted_q, dtype) * moved).sum(-1)
+        if of_q is not None:
+            tangent = _add(tangent, ((marginals_q - marginals_p) * of_q.to(dtype)).sum(-1))
+        return tangent
+
+
+def _distance(tilted_p: Tensor, tilted_q: Tensor, dtype: torch.dtype) -> Tensor:
+    """The difference of the logits, up to a constant: small even where both are far from zero."""
+    largest = torch.finfo(dtype).max
+    return (_finite(tilted_p) - _finite(tilted_q)).clamp(-largest, largest).to(dtype)
+
+
 class _CovarianceProduct(_SingleLevelFunction):
     """(tilted, k, v, method) -> Cov v."""
 
@@ -370,10 +432,6 @@ class _Sample(_SingleLevelFunction):
         return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
 
 
-def _wide(x: Tensor) -> torch.dtype:
-    return x.dtype if x.device.type == "mps" else torch.float64
-
-
 tilt = _register(
     "tilt",
     "(Tensor logits, Tensor k) -> Tensor",
@@ -390,8 +448,8 @@ infer = _register(
         logits.new_empty(logits.shape[0]),
         torch.empty_like(logits),
         torch.empty_like(logits),
-        logits.new_empty(logits.shape[0]),
-        logits.new_empty(logits.shape[0], dtype=_wide(logits)),
+        logits.new_empty(logits.shape[0], dtype=widest(logits)),
+        logits.new_empty(logits.shape[0], dtype=widest(logits)),
     ),
     rows_in=(0, 0, None),
     rows_out=(0, 0, 0, 0, 0),
@@ -403,6 +461,15 @@ entropy = _register(
     lambda logits, k, method: (logits.new_empty(logits.shape[0]), torch.empty_like(logits)),
     rows_in=(0, 0, None),
     rows_out=(0, 0),
+)
+divergence = _register(
+    "divergence",
+    "(Tensor tilted_p, Tensor tilted_q, Tensor marginals_p, Tensor marginals_q, "
+    "Tensor log_mass_p, Tensor log_mass_q, Tensor k_p, Tensor k_q, str method) -> Tensor",
+    _Divergence,
+    lambda tilted_p, tilted_q, marginals_p, *rest: marginals_p.new_empty(marginals_p.shape[0]),
+    rows_in=(*(0,) * 8, None),
+    rows_out=(0,),
 )
 covariance_product = _register(
     "covariance_product",

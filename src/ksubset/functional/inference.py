@@ -11,12 +11,14 @@ were not give NaN.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ksubset import kernels
 from ksubset._arguments import (
     Names,
     Problem,
@@ -28,7 +30,7 @@ from ksubset._arguments import (
 )
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
-from ksubset.kernels.coins import Coins, wide_sum
+from ksubset.kernels.coins import Coins, log_outcomes, wide_sum, widest
 
 __all__ = [
     "covariance_matrix",
@@ -334,7 +336,7 @@ def log_prob(
 
     size = given.k.reshape(given.batch_shape)
     coins = Coins.from_tilted(tilted.detach(), size)
-    log_p, log_q = coins.log_outcomes()
+    log_p, log_q = log_outcomes(coins.t)
     outside = torch.where(z > 0, coins.t == -torch.inf, coins.t == torch.inf).any(-1)
     outside = outside | (z.sum(-1) != size)
     binary = ((z == 0) | (z == 1)).all(-1)
@@ -432,20 +434,8 @@ def kl_divergence(
             f"the batch shapes of p, {tuple(first.batch_shape)}, and q, "
             f"{tuple(second.batch_shape)}, must broadcast"
         ) from None
-    p, q = _law(first, method), _law(second, method)
-    distance = p.finite - q.finite
-    surrogate = (distance * p.marginals).sum(-1) - p.total + q.total
-
-    log_p, log_1_p = p.coins.log_outcomes()
-    log_q, log_1_q = q.coins.log_outcomes()
-    mu = p.marginals.detach()
-    terms = mu * (log_p - log_q) + (1 - mu) * (log_1_p - log_1_q)
-    value = wide_sum(terms) + q.log_mass - p.log_mass
-    never, always = q.coins.t == -torch.inf, q.coins.t == torch.inf
-    outside = (never & (p.coins.t > -torch.inf)) | (always & (p.coins.t < torch.inf))
-    impossible = outside.any(-1) | (p.coins.k != q.coins.k)
-    value = torch.where(impossible & ~value.isnan(), torch.inf, value.clamp_min(0))
-    return attach(value.to(surrogate.dtype), surrogate)
+    value = _divergence(_moments(first, method), _moments(second, method), method)
+    return value.to(torch.promote_types(first.logits.dtype, second.logits.dtype))
 
 
 def _finite(t: Tensor) -> Tensor:
@@ -463,28 +453,45 @@ def _without_infinite_gradients(logits: Tensor) -> Tensor:
     return torch.where(logits.isfinite(), logits, logits.detach())
 
 
-class _Law(NamedTuple):
-    """The parts of a KL divergence, in batch shape."""
+class _Moments(NamedTuple):
+    """What a divergence needs to know of a distribution, in batch shape."""
 
-    total: Tensor  # the log-partition
+    tilted: Tensor  # in the widest type, with the special values of kernels.coins
     marginals: Tensor
-    finite: Tensor  # the logits, 0 where infinite
-    log_mass: Tensor
-    coins: Coins
+    log_mass: Tensor  # log P(S = k) of the tilted coins
+    k: Tensor
 
 
-def _law(given: Problem, method: str) -> _Law:
-    wide = given._replace(dtype=given.logits.dtype)
-    theta = _without_infinite_gradients(given.logits)
-    total, mu, tilted, log_mass, _ = _primitives.infer(theta, given.k, method)
-    k = given.k.reshape(given.batch_shape)
-    return _Law(
-        wide.scalar(total),
-        wide.vector(mu),
-        wide.vector(_finite(theta)),
-        wide.scalar(log_mass),
-        Coins.from_tilted(wide.vector(tilted.detach()), k),
+def _moments(given: Problem, method: str) -> _Moments:
+    theta = given.logits
+    if not kernels.are_compiled(theta, method):
+        theta = theta.to(widest(theta))  # float32 has log P(S = k) to six digits only
+    _, mu, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
+    if tilted.dtype != shift.dtype:
+        # As accurate as the logits themselves, where ``tilted`` is rounded.
+        exact = theta.to(shift.dtype) + shift.unsqueeze(-1)
+        tilted = torch.where(tilted.isfinite(), exact, tilted.detach().to(shift.dtype))
+    shape = (*given.batch_shape, given.n)
+    return _Moments(
+        tilted.reshape(shape),
+        mu.reshape(shape),
+        log_mass.reshape(given.batch_shape),
+        given.k.reshape(given.batch_shape),
     )
+
+
+def _divergence(p: _Moments, q: _Moments, method: str) -> Tensor:
+    """KL(p || q) in the batch shape of both."""
+    batch_shape = torch.broadcast_shapes(p.k.shape, q.k.shape)
+    n, rows = p.tilted.shape[-1], math.prod(batch_shape)
+    vectors = (p.tilted, q.tilted, p.marginals, q.marginals)
+    scalars = (p.log_mass, q.log_mass, p.k, q.k)
+    value = _primitives.divergence(
+        *(x.expand(*batch_shape, n).reshape(rows, n) for x in vectors),
+        *(x.expand(batch_shape).reshape(rows) for x in scalars),
+        method,
+    )
+    return value.reshape(batch_shape)
 
 
 def kl_to_uniform(
@@ -514,13 +521,21 @@ def kl_to_uniform(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    value = _primitives.entropy(given.logits, given.k, method)[0]
-    wide = value.dtype if value.device.type == "mps" else torch.float64
-    allowed = (given.logits > -torch.inf).sum(-1).to(wide)
-    size = given.k.to(wide)
-    subsets = (allowed + 1).lgamma() - (size + 1).lgamma() - (allowed - size + 1).lgamma()
-    divergence = (subsets - value.detach()).clamp_min(0).to(value.dtype)
-    return given.scalar(attach(divergence, -value))
+    p = _moments(given, method)
+    allowed = (given.logits.detach() > -torch.inf).reshape(p.tilted.shape)
+    return given.scalar(_divergence(p, _uniform(p, allowed), method))
+
+
+def _uniform(p: _Moments, allowed: Tensor) -> _Moments:
+    """The uniform distribution over the k-subsets of the allowed items."""
+    count, size = allowed.sum(-1).to(p.log_mass.dtype), p.k.to(p.log_mass.dtype)
+    chance = torch.where(size > 0, size / count, 0)
+    subsets = (count + 1).lgamma() - (size + 1).lgamma() - (count - size + 1).lgamma()
+    # Equal coins: S is binomial.
+    log_mass = subsets + torch.special.xlogy(size, chance)
+    log_mass = log_mass + torch.special.xlog1py(count - size, -chance)
+    tilted = torch.where(allowed, torch.logit(chance).unsqueeze(-1), -torch.inf)
+    return _Moments(tilted, p.marginals.detach(), log_mass, p.k)
 
 
 def mode(

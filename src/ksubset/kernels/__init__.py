@@ -22,14 +22,16 @@ from ksubset.kernels import coins as _coins
 from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
-from ksubset.kernels.device import device_kernels
+from ksubset.kernels.device import are_compiled, device_kernels
 
 __all__ = [
     "METHODS",
     "Method",
     "Prepared",
+    "are_compiled",
     "counts",
     "covariance_product",
+    "divergence",
     "entropy",
     "infer",
     "prepare",
@@ -97,14 +99,14 @@ def tilt(logits: Tensor, k: Tensor) -> Tensor:
 
 def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
-    tilted coins (rows,) and the tilt's shift (rows,)."""
+    tilted coins (rows,) and the tilt's shift (rows,), the last two in the widest type."""
     if compiled := device_kernels(logits, method):
         return compiled.infer(logits, k)[:-1]
     tilted, shift = _coins.tilt(logits, k)
     tossed = Coins.from_tilted(tilted, k)
     log_mass, rarer = _moments(method, logits).infer(tossed)
     log_partition = _coins.log_partition(logits, tossed, shift, log_mass)
-    return log_partition, tossed.heads(rarer), tilted, log_mass, shift
+    return log_partition, tossed.heads(rarer), tilted, log_mass.to(shift.dtype), shift
 
 
 def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
@@ -114,6 +116,30 @@ def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
         return entropy, tilted
     tilted = tilt(logits, k)
     return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
+
+
+def divergence(
+    tilted_p: Tensor,
+    tilted_q: Tensor,
+    marginals: Tensor,
+    log_mass_p: Tensor,
+    log_mass_q: Tensor,
+    k_p: Tensor,
+    k_q: Tensor,
+) -> Tensor:
+    """KL(p || q), (rows,), from what :func:`infer` knows of p and q and the marginals of p.
+
+    Every term is small where p and q are close: their tilted coins differ as little as they do.
+    """
+    heads_p, tails_p = _coins.log_outcomes(tilted_p)
+    heads_q, tails_q = _coins.log_outcomes(tilted_q)
+    mu = marginals.to(heads_p.dtype)
+    terms = mu * (heads_p - heads_q) + (1 - mu) * (tails_p - tails_q)
+    value = terms.sum(-1) + (log_mass_q - log_mass_p)
+    never, always = tilted_q == -torch.inf, tilted_q == torch.inf
+    outside = (never & (tilted_p > -torch.inf)) | (always & (tilted_p < torch.inf))
+    impossible = (outside.any(-1) | (k_p != k_q)) & ~value.isnan()
+    return torch.where(impossible, torch.inf, value.clamp_min(0)).to(marginals.dtype)
 
 
 def covariance_product(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:

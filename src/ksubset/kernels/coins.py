@@ -36,9 +36,21 @@ def can_synchronise(tensor: Tensor) -> bool:
     return not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
+def widest(x: Tensor) -> torch.dtype:
+    """float64 where the tensor's device has it."""
+    return x.dtype if x.device.type == "mps" else torch.float64
+
+
 def wide_sum(x: Tensor) -> Tensor:
-    """Sum over the last axis in float64 where the device has it."""
-    return x.sum(-1) if x.device.type == "mps" else x.sum(-1, dtype=torch.float64)
+    """Sum over the last axis in the widest type."""
+    return x.sum(-1, dtype=widest(x))
+
+
+def log_outcomes(t: Tensor) -> tuple[Tensor, Tensor]:
+    """log p and log q of coins with logits t; finite also where they only meet a weight of 0."""
+    likelier = torch.nn.functional.logsigmoid(t.abs())
+    rarer = likelier - torch.where(t.isinf(), 0, t.abs())
+    return torch.where(t > 0, likelier, rarer), torch.where(t > 0, rarer, likelier)
 
 
 def tilt(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -83,7 +95,7 @@ def tilt(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     all_free = (closed & (free_k == free_count)).unsqueeze(-1)
     tilted = torch.where(forced | (free & all_free), torch.inf, tilted)
     tilted = tilted.masked_fill(invalid.unsqueeze(-1), torch.nan)
-    wide = dtype if logits.device.type == "mps" else torch.float64
+    wide = widest(logits)
     return tilted, (first.to(wide) + second.to(wide)).masked_fill(closed, 0)
 
 
@@ -233,12 +245,6 @@ class Coins:
         v = torch.where(alive, v - mean.unsqueeze(-1), 0)
         mean = (v * self.pq).sum(-1) / self.variance.clamp_min(torch.finfo(v.dtype).tiny)
         return torch.where(alive, v - mean.unsqueeze(-1), 0)
-
-    def log_outcomes(self) -> tuple[Tensor, Tensor]:
-        """log p and log q; -inf never appears where it would meet a zero weight."""
-        base = torch.log1p(-self.x)
-        far = torch.where(self.t.isinf(), 0, self.t.abs())
-        return base - torch.where(self.up, 0, far), base - torch.where(self.up, far, 0)
 
     def entropy(self, log_mass: Tensor, rarer: Tensor) -> Tensor:
         """H = log P(S = k) + the cross-entropy of the marginals with the coins, at least 0.

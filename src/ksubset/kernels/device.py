@@ -22,6 +22,18 @@ def device_kernels(logits: Tensor, method: str) -> Any:
     return _numba() if logits.device.type == "cpu" else None
 
 
+def are_compiled(logits: Tensor, method: str) -> bool:
+    """Whether :func:`device_kernels` has some for such a tensor."""
+    return method == "auto" and _available(logits.device.type, logits.dtype)
+
+
+@torch.compiler.assume_constant_result  # torch.compile need not look into imports
+def _available(device: str, dtype: torch.dtype) -> bool:
+    if device == "cuda":
+        return dtype == torch.float32 and _triton(1) is not None
+    return device == "cpu" and _numba() is not None
+
+
 @cache
 def _triton(n: int) -> Any:
     try:

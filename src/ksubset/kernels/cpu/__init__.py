@@ -69,8 +69,8 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     """See :func:`ksubset.kernels.infer`; and the entropy."""
     logits, k = logits.contiguous(), k.contiguous()
     marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
-    log_partition, log_mass, entropy = (logits.new_empty(len(logits)) for _ in range(3))
-    shift = logits.new_empty(len(logits), dtype=torch.float64)
+    log_partition, entropy = (logits.new_empty(len(logits)) for _ in range(2))
+    log_mass, shift = (logits.new_empty(len(logits), dtype=torch.float64) for _ in range(2))
     precision = PRECISIONS[logits.dtype]
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     addresses = [x.data_ptr() for x in (logits, k, *results)]

@@ -84,7 +84,7 @@ def kernels(dtype: Any) -> Kernels:
             _floats(log_partition, rows, dtype),
             _floats(marginals, shape, dtype),
             _floats(tilted, shape, dtype),
-            _floats(log_mass, rows, dtype),
+            _wide(log_mass, rows),
             _wide(shift, rows),
             _floats(entropy, rows, dtype),
         )

@@ -164,8 +164,8 @@ def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
     logits = logits.contiguous()
     rows, n = logits.shape
     marginals, tilted = logits.new_empty(rows, n), logits.new_empty(rows, n)
-    log_partition, log_mass, entropy = (logits.new_empty(rows) for _ in range(3))
-    shift = logits.new_empty(rows, dtype=torch.float64)
+    log_partition, entropy = (logits.new_empty(rows) for _ in range(2))
+    log_mass, shift = (logits.new_empty(rows, dtype=torch.float64) for _ in range(2))
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     if rows:
         block, warps = _shape(rows, n)

@@ -1,0 +1,93 @@
+"""Divergences where they are hard: far from zero, near zero, and of many equal items."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from fuzz.exact import Exact
+from problems import INF, METHOD_NAMES
+from torch import Tensor
+
+import ksubset
+
+
+def _truth(p: Tensor, q: Tensor, k: int) -> tuple[float, Tensor, Tensor]:
+    """KL(p || q) and its gradients."""
+    first, second = (Exact(x.double().numpy()[None], np.array([k])) for x in (p, q))
+    distance = (p.double() - q.double()).numpy()[None]
+    by_p = first.covariance_product(distance).astype(np.float64)[0]
+    by_q = (second.marginals - first.marginals).astype(np.float64)[0]
+    return float(first.divergence(second)[0]), torch.from_numpy(by_p), torch.from_numpy(by_q)
+
+
+def _off(p: Tensor, q: Tensor, k: int, method: str) -> tuple[float, float, float]:
+    """Errors of the value and of the gradients."""
+    p, q = p.clone().requires_grad_(), q.clone().requires_grad_()
+    value = ksubset.kl_divergence(p, q, k, method=method)
+    by_p, by_q = torch.autograd.grad(value, (p, q))
+    truth, slope_p, slope_q = _truth(p.detach(), q.detach(), k)
+    return (
+        abs(value.item() - truth),
+        float((by_p - slope_p).abs().max()),
+        float((by_q - slope_q).abs().max()),
+    )
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("shift", [0.0, 1e4, 1e5, 1e8])
+def test_a_shift_of_the_logits_costs_no_digits(shift: float, method: str) -> None:
+    p, q = torch.randn(10) + shift, torch.randn(10)
+    assert max(_off(p, q, 3, method)) < 5e-7
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_masks_written_as_large_numbers(method: str) -> None:
+    """More items than the mask leaves: the choice is among those that it forbids."""
+    p, q = torch.randn(2, 10)
+    p[4:], q[4:] = torch.randn(6) - 1e9, -1e9
+    assert max(_off(p, q, 6, method)) < 5e-7
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("level", [0.0, 0.37, 1.0])
+@pytest.mark.parametrize(("n", "k"), [(1000, 530), (10_000, 530)])
+def test_nearly_equal_logits(n: int, k: int, level: float, method: str) -> None:
+    """Rounding of equal coins has one sign: it must not add up."""
+    if n > 1000 and method in ("dp", "tree"):
+        pytest.skip("slow, and the same as for 1000 items")
+    p = torch.full((n,), level)
+    for size in (1e-3, 1e-5):
+        value, by_p, by_q = _off(p, p + size * torch.randn(n), k, method)
+        assert value < 5e-7
+        assert by_p < 1e-5 * size
+        assert by_q < 5e-7
+
+
+@pytest.mark.parametrize("method", ["auto", "spectral"])
+@pytest.mark.parametrize("level", [0.0, 0.37, -3.0, 1e4])
+def test_equal_logits_are_uniform(level: float, method: str) -> None:
+    for n, k in ((100_000, 10_000), (1000, 530), (64, 63), (7, 3)):
+        logits = torch.full((n,), level, requires_grad=True)
+        value = ksubset.kl_to_uniform(logits, k, method=method)
+        assert value < 1e-6
+        assert torch.autograd.grad(value, logits)[0].abs().max() < 1e-9
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_small_divergences_from_uniform(method: str) -> None:
+    for n, k in ((20, 10), (300, 150), (300, 299)):
+        for scale in (1e-3, 0.1, 3.0):
+            logits = scale * torch.randn(n)
+            exact = Exact(logits.double().numpy()[None], np.array([k]))
+            truth = float(exact.divergence(exact.uniform())[0])
+            value = ksubset.kl_to_uniform(logits, k, method=method).item()
+            assert abs(value - truth) < 5e-7 + 2e-6 * truth
+
+
+def test_forced_items_are_not_uniform() -> None:
+    logits = torch.tensor([0.0, 1.0, INF, -INF, 2.0])
+    value = ksubset.kl_to_uniform(logits, 1)
+    torch.testing.assert_close(value, torch.tensor(4.0).log())  # one of four, always the same
+    value = ksubset.kl_to_uniform(logits, 2)
+    torch.testing.assert_close(value, torch.tensor(6.0).log() - ksubset.entropy(logits, 2))
