@@ -78,9 +78,13 @@ def nodes_for(variance, free_count, TIMES: tl.constexpr):
 
 
 @triton.jit
-def moments(t, k, v, inside):
+def moments(t, k, v, inside, WIDE: tl.constexpr):
     """The coins' parts up, x, pq, the log of P(S = k), the correction of the marginals and the
-    covariance product, the last two over pq."""
+    covariance product, the last two over pq.
+
+    WIDE multiplies characteristic functions up in float64: a thousand equal factors round the same
+    way, and P(S = k) shows it; its ratios, which are the moments, do not.
+    """
     up, x, pq, skew = coins(t, inside)
     free = (tl.abs(t) < _INF) & inside
     alive = pq > 0
@@ -99,16 +103,18 @@ def moments(t, k, v, inside):
     number = nodes_for(variance, free_count, 1)
     signed = tl.where(up, -x, x)
     total, mean, correction, across, within = _over_nodes(
-        x, signed, skew, pq * v, variance, number, k, bad
+        x, signed, skew, pq * v, variance, number, k, bad, WIDE
     )
     total = tl.where(bad > 0, float("nan"), total)
+    mass = tl.log(total / number.to(total.dtype))
+    total = total.to(tl.float32)
     correction = correction / total
     product = (across - correction * mean) / total + v * (within / total)
-    return up, x, pq, tl.log(total / number), correction, product
+    return up, x, pq, mass, correction, product
 
 
 @triton.jit
-def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
+def _over_nodes(x, signed, skew, weight, variance, number, k, bad, WIDE: tl.constexpr):
     """The sums over nodes, one after the other. (All at once, as a matrix of nodes and items, took
     twice as long even for the shortest rows.)"""
     wide = number.to(tl.float64)
@@ -118,7 +124,10 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
     sine_wide, cosine_wide = wide * 0, wide * 0 + 1
     real_wide, imag_wide = wide * 0 + 1, wide * 0
     square = skew * skew
-    total = variance * 0
+    total = wide * 0 if WIDE else variance * 0
+    factor, signed_factor = x, signed
+    if WIDE:
+        factor, signed_factor = x.to(tl.float64), signed.to(tl.float64)
     mean = variance * 0
     correction = x * 0
     across = x * 0
@@ -130,17 +139,23 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
         s2, c2, sc = s * s, c * c, s * c
         inverse = 1 / (c2 + s2 * square)
         ratio = weight * inverse
+        down, turned_by = 2 * s2, 2 * sc
+        if WIDE:
+            down, turned_by = 2 * sine_wide * sine_wide, 2 * sine_wide * cosine_wide
         phi_real, phi_imag, g_real, g_imag = tl.reduce(
-            (1 - x * (2 * s2), signed * (2 * sc), ratio * skew, ratio), 0, _complex_and_sums
+            (1 - factor * down, signed_factor * turned_by, ratio * skew, ratio),
+            0,
+            _complex_and_sums,
         )
         g_real, g_imag = g_real * (2 * s2), g_imag * (2 * sc)
-        turn_real, turn_imag = real_wide.to(tl.float32), imag_wide.to(tl.float32)
+        turn_real, turn_imag = real_wide.to(phi_real.dtype), imag_wide.to(phi_real.dtype)
         twice = tl.where(node > 0, 2.0, 1.0)
-        w_real = twice * (phi_real * turn_real + phi_imag * turn_imag)
-        w_imag = twice * (phi_imag * turn_real - phi_real * turn_imag)
+        weight_real = twice * (phi_real * turn_real + phi_imag * turn_imag)
+        weight_imag = twice * (phi_imag * turn_real - phi_real * turn_imag)
+        total += weight_real
+        w_real, w_imag = weight_real.to(tl.float32), weight_imag.to(tl.float32)
         wg_real = w_real * g_real - w_imag * g_imag
         wg_imag = w_real * g_imag + w_imag * g_real
-        total += w_real
         mean += wg_real
         correction += inverse * (skew * (2 * w_real * s2) - 2 * w_imag * sc)
         across += inverse * (skew * (2 * wg_real * s2) - 2 * wg_imag * sc)
@@ -155,7 +170,7 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad):
         real_wide = turned
         decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
         # The modulus falls from node to node, and often faster than that bound.
-        modulus = phi_real * phi_real + phi_imag * phi_imag
+        modulus = (phi_real * phi_real + phi_imag * phi_imag).to(tl.float32)
         decay = tl.where(modulus > _ENOUGH, decay, DECAY)
         active = tl.where(2 * node < number, decay, DECAY) < DECAY
     return total, mean, correction, across, within

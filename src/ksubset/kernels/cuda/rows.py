@@ -41,7 +41,7 @@ def _infer_kernel(
     k = count_of(counts, same, row)
     theta = tl.load(logits + row * n + at, inside, -_INF)
     t, first, second = tilt_row(theta, k, inside)
-    up, x, pq, mass, correction, _product = moments(t, k, tl.zeros_like(t), inside)
+    up, x, pq, mass, correction, _product = moments(t, k, tl.zeros_like(t), inside, True)
     y = x + tl.where(up, -pq, pq) * correction
     y = tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
     tl.store(tilted + row * n + at, t, inside)
@@ -78,7 +78,7 @@ def _covariance_kernel(tilted, counts, vectors, product, same, n, BLOCK: tl.cons
     t = tl.load(tilted + row * n + at, inside, -_INF)
     v = tl.load(vectors + row * n + at, inside, 0.0)
     k = count_of(counts, same, row)
-    _up, _x, pq, _mass, _correction, cov = moments(t, k, v, inside)
+    _up, _x, pq, _mass, _correction, cov = moments(t, k, v, inside, False)
     tl.store(product + row * n + at, pq * cov, inside)
 
 
