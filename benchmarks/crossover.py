@@ -44,7 +44,7 @@ def main() -> None:
     operations: dict[str, Callable[[Tensor, Tensor, str], object]] = {
         "infer": lambda logits, k, method: kernels.infer(logits, k, method),
         "covariance": lambda logits, k, method: kernels.covariance_product(
-            kernels.tilt(logits, k), k, logits, method
+            kernels.tilt(logits, k, method), k, logits, method
         ),
         "sample": lambda logits, k, method: kernels.sample(
             logits, k, torch.randint(1 << 60, (1, len(logits))), method

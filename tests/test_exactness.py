@@ -236,6 +236,22 @@ def test_a_sample_does_not_depend_on_the_rest_of_the_batch(method: str) -> None:
         assert torch.equal(alone[0][:, 0], together[:, row])
 
 
+@pytest.mark.parametrize("method", ["auto", "dp"])  # the kernels', and that of all others
+def test_nor_does_the_tilt_of_a_long_row(method: str) -> None:
+    """Although torch has several threads add up the items of a row that is alone."""
+    from ksubset import kernels
+
+    logits, k = torch.randn(8, 100_000), torch.full((8,), 10_000)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        together = kernels.tilt(logits, k, method)
+        alone = [kernels.tilt(logits[i : i + 1], k[i : i + 1], method) for i in range(8)]
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(torch.cat(alone), together)
+
+
 def test_indices_are_those_of_the_same_sample(device: torch.device) -> None:
     logits = torch.randn(3, 20, device=device)
     generators = [torch.Generator(device).manual_seed(9) for _ in range(2)]

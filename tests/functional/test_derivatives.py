@@ -350,10 +350,10 @@ def test_distributed_data_parallel(tmp_path: Path) -> None:
 def operators() -> dict[str, tuple[object, ...]]:
     x, u, v = (torch.randn(3, 6, requires_grad=True) for _ in range(3))
     k = torch.tensor([1, 2, 3])
-    t = torch.ops.ksubset.tilt(x, k).detach().requires_grad_()
+    t = torch.ops.ksubset.tilt(x, k, "auto").detach().requires_grad_()
     seeds = torch.randint(1 << 60, (2, 3))
     return {
-        "tilt": (x, k),
+        "tilt": (x, k, "auto"),
         "infer": (x, k, "spectral"),
         "entropy": (x, k, "dp"),
         "covariance_product": (t, k, v, "tree"),

@@ -70,7 +70,7 @@ def _newton(target: Tensor, k: Tensor, method: str, tolerance: float) -> Tensor:
     for _ in range(_MOST_NEWTON_STEPS):
         size = error.abs().amax(-1)
         if bool((size <= tolerance).all()):
-            return kernels.tilt(logits, k)
+            return kernels.tilt(logits, k, method)
         step = _solve(logits, k, error, free, method)
         scale = torch.ones_like(size)
         for _ in range(30):
@@ -99,7 +99,7 @@ def _error(logits: Tensor, k: Tensor, target: Tensor, method: str) -> Tensor:
 
 def _solve(logits: Tensor, k: Tensor, error: Tensor, free: Tensor, method: str) -> Tensor:
     """Cov step = error by conjugate gradients, preconditioned by the coins' variances."""
-    tilted = kernels.tilt(logits, k)
+    tilted = kernels.tilt(logits, k, method)
     spread = torch.sigmoid(tilted) * torch.sigmoid(-tilted)
     inverse = torch.where(free & (spread > 0), 1 / spread, 0)
     step = torch.zeros_like(error)

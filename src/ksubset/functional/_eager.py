@@ -135,7 +135,7 @@ class _Simple(_primitives.SingleLevelFunction):
             product = plan.kernels.covariance_product(rows, kept, grad)
         else:  # somebody has to see it, perhaps to differentiate again: w.r.t. the logits too
             k = kernels.counts(rows, plan.k)
-            tilted = _primitives.tilt(rows, k)
+            tilted = _primitives.tilt(rows, k, plan.method)
             product = _primitives.covariance_product(tilted, k, grad, plan.method)
         return product if logits.dim() == 2 else product.reshape(logits.shape), None, None
 

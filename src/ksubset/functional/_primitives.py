@@ -191,11 +191,11 @@ def _finite(t: Tensor) -> Tensor:
 
 
 class _Tilt(_SingleLevelFunction):
-    """(logits, k) -> tilted."""
+    """(logits, k, method) -> tilted."""
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor) -> Tensor:
-        return kernels.tilt(logits, k)
+    def kernel(logits: Tensor, k: Tensor, method: str) -> Tensor:
+        return kernels.tilt(logits, k, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -203,10 +203,10 @@ class _Tilt(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return grad, None
+        return grad, None, None
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, _: Any) -> Any:
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
         return tangent.clone()
 
 
@@ -434,10 +434,10 @@ class _Sample(_SingleLevelFunction):
 
 tilt = _register(
     "tilt",
-    "(Tensor logits, Tensor k) -> Tensor",
+    "(Tensor logits, Tensor k, str method) -> Tensor",
     _Tilt,
-    lambda logits, k: torch.empty_like(logits),
-    rows_in=(0, 0),
+    lambda logits, k, method: torch.empty_like(logits),
+    rows_in=(0, 0, None),
     rows_out=(0,),
 )
 infer = _register(

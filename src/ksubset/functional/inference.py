@@ -195,7 +195,7 @@ def covariance_product(
             f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
         )
     given = problem(logits, k, mask, more={"v": v.shape[:-1]}, validate_args=validate_args)
-    tilted = _primitives.tilt(given.logits, given.k)
+    tilted = _primitives.tilt(given.logits, given.k, method)
     product = _primitives.covariance_product(tilted, given.k, given.rows("v", v), method)
     return given.vector(product)
 
@@ -229,7 +229,7 @@ def covariance_matrix(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    tilted = _primitives.tilt(given.logits, given.k)
+    tilted = _primitives.tilt(given.logits, given.k, method)
     return _matrix(given, tilted, method)
 
 

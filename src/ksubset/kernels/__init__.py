@@ -90,9 +90,9 @@ def _moments(method: str, logits: Tensor) -> Method:
     return METHODS[for_moments(*logits.shape) if method == "auto" else method]
 
 
-def tilt(logits: Tensor, k: Tensor) -> Tensor:
+def tilt(logits: Tensor, k: Tensor, method: str) -> Tensor:
     """The tilted logits, (rows, n)."""
-    if compiled := device_kernels(logits, "auto"):
+    if compiled := device_kernels(logits, method):
         return compiled.tilt(logits, k)
     return _coins.tilt(logits, k)[0]
 
@@ -114,7 +114,7 @@ def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
     if compiled := device_kernels(logits, method):
         _, _, tilted, _, _, entropy = compiled.infer(logits, k)
         return entropy, tilted
-    tilted = tilt(logits, k)
+    tilted = _coins.tilt(logits, k)[0]
     return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
 
 
@@ -161,7 +161,7 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
     """
     if compiled := device_kernels(logits, method):
         return compiled.sample(logits, k, seeds)
-    tilted = tilt(logits, k)
+    tilted = _coins.tilt(logits, k)[0]
     name = for_samples(seeds.shape[0], *logits.shape) if method == "auto" else method
     with torch.no_grad():
         return METHODS[name].sample(Coins.from_tilted(tilted, k), seeds), tilted

@@ -53,6 +53,12 @@ def log_outcomes(t: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where(t > 0, likelier, rarer), torch.where(t > 0, rarer, likelier)
 
 
+def _row_sum(x: Tensor) -> Tensor:
+    """Sum of each row, in the same order however many there are: a long row that is alone would be
+    shared among threads."""
+    return x.sum(-1) if len(x) != 1 else x.expand(2, -1).sum(-1)[:1]
+
+
 def tilt(logits: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
     """Shift each row so that its coins' expected number of heads is k.
 
@@ -113,12 +119,12 @@ def _start(theta: Tensor, chosen: Tensor, count: Tensor) -> Tensor:
     top = y.amax(-1)
     depth = (y - top.unsqueeze(-1)).clamp_min(-1e9)
     odds = torch.exp(depth)
-    mass, squares = odds.sum(-1), odds.square().sum(-1)
+    mass, squares = _row_sum(odds), _row_sum(odds.square())
     bound = torch.log(rare / mass)
     ratio = rare * squares / mass.square()
     depth = torch.where(y == -torch.inf, 0, depth)
-    mean = depth.sum(-1) / count
-    spread = (depth.square().sum(-1) / count - mean.square()).clamp_min(0)
+    mean = _row_sum(depth) / count
+    spread = (_row_sum(depth.square()) / count - mean.square()).clamp_min(0)
     normal = _quantile(rare / count) * torch.sqrt(spread + math.pi**2 / 3) - mean
     guess = torch.where(
         ratio < 0.25, bound - torch.log1p(-ratio.clamp_max(0.25)), torch.maximum(bound, normal)
@@ -156,8 +162,8 @@ def _solve(
         up = t > 0
         x = torch.sigmoid(-t.abs())
         heads = up.sum(-1)
-        excess = torch.where(up, -x, x).sum(-1) + (heads - chosen)
-        variance = (x * (1 - x)).sum(-1)
+        excess = _row_sum(torch.where(up, -x, x)) + (heads - chosen)
+        variance = _row_sum(x * (1 - x))
         mean_rare = torch.where(few, excess, -excess) + rare
         slope = variance / mean_rare.clamp_min(torch.finfo(c.dtype).tiny)
         move = torch.log(rare / mean_rare.clamp_min(torch.finfo(c.dtype).tiny)) / slope
