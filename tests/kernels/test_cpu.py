@@ -4,10 +4,6 @@ them as ``"auto"``."""
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -174,21 +170,6 @@ def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "_pool", lambda *_: Closed())
     for one, other in zip(expected, cpu.infer(logits, k), strict=True):
         assert torch.equal(one, other)
-
-
-def test_compiled_code_is_found_again(tmp_path: Path) -> None:
-    """By the next process; what it compiles for itself it would write too."""
-    script = (
-        "import torch; from ksubset.kernels import cpu; "
-        "cpu.tilt(torch.zeros(1, 5), torch.tensor([2]))"
-    )
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    kept = []
-    for _ in range(2):
-        subprocess.run([sys.executable, "-c", script], env=environment, check=True)
-        kept.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.nb?")})
-    assert kept[0]
-    assert kept[0] == kept[1]
 
 
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

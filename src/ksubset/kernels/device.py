@@ -6,6 +6,7 @@ one. Their packages are imported when first needed.
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
@@ -45,6 +46,11 @@ def _triton(n: int) -> Any:
 
 @cache
 def _numba() -> Any:
-    from ksubset.kernels import cpu
-
+    try:
+        from ksubset.kernels import cpu
+    except Exception as error:  # no Numba, a broken one, or its compiler is switched off
+        logging.getLogger("ksubset").warning(
+            "ksubset: no compiled kernels on CPUs, torch operations take their place: %s", error
+        )
+        return None
     return cpu

@@ -3,11 +3,15 @@
 python -m ksubset.kernels.cpu
 """
 
+import sys
 import time
 
 from ksubset.kernels.cpu.ahead import compile_all
 
 if __name__ == "__main__":
     start = time.perf_counter()
-    folder = compile_all()
-    print(f"CPU kernels are compiled: {time.perf_counter() - start:.0f} s; kept in {folder}")
+    folders = compile_all()
+    if None in folders:
+        sys.exit("CPU kernels are compiled but could not be kept")
+    kept = " and ".join(sorted(filter(None, folders)))
+    print(f"CPU kernels are compiled: {time.perf_counter() - start:.0f} s; kept in {kept}")

@@ -8,20 +8,20 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu.compile import cache_folder
+from ksubset.kernels.cpu.compile import folders
 
 
-def compile_for(dtype: torch.dtype) -> None:
-    """By calling each kernel once; the result is kept on disk."""
+def compile_for(dtype: torch.dtype) -> set[str | None]:
+    """By calling each kernel once. Returns where they are kept; None is among it if one is not."""
     logits, k = torch.zeros(1, 3, dtype=dtype), torch.ones(1, dtype=torch.int64)
     _, tilted = cpu.sample(logits, k, torch.zeros(1, 1, dtype=torch.int64))
     cpu.covariance_product(tilted, k, logits)
     cpu.infer(logits, k)
     cpu.tilt(logits, k)
+    return folders()
 
 
-def compile_all() -> str:
-    """For both types, in a process each: the compiler takes one core. Returns where they are."""
+def compile_all() -> set[str | None]:
+    """For both types, in a process each: the compiler takes one core."""
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        list(pool.map(compile_for, (torch.float32, torch.float64)))
-    return cache_folder()
+        return set().union(*pool.map(compile_for, (torch.float32, torch.float64)))

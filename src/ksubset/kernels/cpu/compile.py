@@ -1,20 +1,19 @@
-"""How the kernels are compiled: once for every machine and version of their source.
-
-Numba keeps compiled functions on disk, and looks whether the *file* of a function has changed
-since. What a kernel calls lives in other files, so each kernel carries a fingerprint of them all
-in its name: no change, not even of the same size and date, can bring back old machine code.
-"""
+"""How the kernels are compiled, and what is said meanwhile; :mod:`.caching` keeps the results."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from numba import njit
+from numba import config, njit
 from numba.core import event
+
+from ksubset.kernels.cpu.caching import FINGERPRINT, KernelCache
+
+if config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
 
 # For functions that are only called by kernels and become part of them: nobody calls them from
 # Python or C, and compiling what that would take is half of the work.
@@ -25,25 +24,26 @@ inlined = njit(
 )
 
 
-def _fingerprint() -> str:
-    digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-_FINGERPRINT = _fingerprint()
-
-
 _KERNELS: list[Any] = []
 
 
-def kernel(function: Callable[..., None]) -> Any:
+def kernel(function: Callable[..., Any]) -> Any:
     """Compile on the first call, without the interpreter's lock; keep the result on disk."""
-    function.__qualname__ = f"{function.__qualname__}_{_FINGERPRINT}"
-    compiled = njit(nogil=True, cache=True)(function)
+    # Numba names machine code by a function's name and the types of its arguments, which are the
+    # same for kernels that differ in what they close over; and it numbers functions in each
+    # process anew. Code that several processes compiled and one loads needs names of its own.
+    taken = [repr(cell.cell_contents) for cell in function.__closure__ or ()]
+    identity = hashlib.sha256(repr((FINGERPRINT, taken)).encode()).hexdigest()[:16]
+    function.__qualname__ = f"{function.__qualname__}_{identity}"
+    compiled = njit(nogil=True)(function)
+    compiled._cache = KernelCache(f"{function.__name__}_{identity}")
     _KERNELS.append(compiled)
     return compiled
+
+
+def folders() -> set[str | None]:
+    """Where the kernels that were called are kept; None for one that could not be."""
+    return {kernel.stats.cache_path for kernel in _KERNELS if kernel.overloads}
 
 
 class _Announcement(event.Listener):
@@ -63,8 +63,3 @@ class _Announcement(event.Listener):
 
 
 event.register("numba:compile", _Announcement())
-
-
-def cache_folder() -> str:
-    """Where compiled kernels are kept."""
-    return str(_KERNELS[0].stats.cache_path)
