@@ -165,39 +165,42 @@ class Exact:
         """The uniform distribution over the k-subsets of the items that are not forbidden."""
         return Exact(np.where(self.forbidden, -np.inf, 0.0), self.k)
 
+    @cached_property
+    def _steps(self) -> tuple[Array, Array, Array, Array]:
+        """P(i chosen | j among the first i + 1) and P(i left | ...), (n, rows, width), and the same
+        given that the items from i on complete j to k."""
+        take, leave = self.take.T[:, :, None], self.leave.T[:, :, None]
+        prefix, suffix = self.prefix, self.suffix
+        with np.errstate(invalid="ignore"):
+            logs = (
+                prefix[:-1, :, :-1] + take - prefix[1:, :, 1:],
+                prefix[:-1] + leave - prefix[1:],
+                suffix[1:, :, 1:] + take - suffix[:-1, :, :-1],
+                suffix[1:, :, :-1] + leave - suffix[:-1, :, :-1],
+            )
+        chosen, left, chosen_after, left_after = (
+            np.exp(x, where=~np.isnan(x), out=np.zeros_like(x)) for x in logs
+        )
+        return chosen, left, chosen_after, left_after
+
     def _sweep(self, *vectors: Array) -> tuple[list[Array], list[Array]]:
         """E[U], and for two vectors E[V] and E[U V], of what the items before i add, given j chosen
         there, and of what those from i on add, given that they complete j to k."""
         order = 3 if len(vectors) == 2 else 1
         before = [np.zeros((self.n + 1, self.rows, self.width), WIDE) for _ in range(order)]
         after = [np.zeros((self.n + 1, self.rows, self.width + 1), WIDE) for _ in range(order)]
+        chosen, left, chosen_after, left_after = self._steps
         for i in range(self.n):
             here = [v[:, i, None] for v in vectors]
-            with np.errstate(invalid="ignore"):
-                taken = np.exp(
-                    self.prefix[i, :, :-1] + self.take[:, i, None] - self.prefix[i + 1, :, 1:]
-                )
-                kept = np.exp(self.prefix[i] + self.leave[:, i, None] - self.prefix[i + 1])
-            taken, kept = np.nan_to_num(taken), np.nan_to_num(kept)
-            for m, (table, moved) in enumerate(
-                zip(before, _moved([t[i, :, :-1] for t in before], here), strict=True)
-            ):
-                table[i + 1] = kept * before[m][i]
-                table[i + 1, :, 1:] += taken * moved
+            moved = _moved([table[i, :, :-1] for table in before], here)
+            for table, part in zip(before, moved, strict=True):
+                table[i + 1] = left[i] * table[i]
+                table[i + 1, :, 1:] += chosen[i] * part
         for i in reversed(range(self.n)):
             here = [v[:, i, None] for v in vectors]
-            with np.errstate(invalid="ignore"):
-                taken = np.exp(
-                    self.suffix[i + 1, :, 1:] + self.take[:, i, None] - self.suffix[i, :, :-1]
-                )
-                kept = np.exp(
-                    self.suffix[i + 1, :, :-1] + self.leave[:, i, None] - self.suffix[i, :, :-1]
-                )
-            taken, kept = np.nan_to_num(taken), np.nan_to_num(kept)
-            for m, (table, moved) in enumerate(
-                zip(after, _moved([t[i + 1, :, 1:] for t in after], here), strict=True)
-            ):
-                table[i, :, :-1] = taken * moved + kept * after[m][i + 1, :, :-1]
+            moved = _moved([table[i + 1, :, 1:] for table in after], here)
+            for table, part in zip(after, moved, strict=True):
+                table[i, :, :-1] = chosen_after[i] * part + left_after[i] * table[i + 1, :, :-1]
         return before, after
 
     def centred(self, v: Array) -> Array:
