@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +45,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
             torch.zeros(4, dtype=torch.int64),
             2,
             TypeError,
-            "logits(_p)? must be floating point, got",
+            "logits(_p)? must be float16, bfloat16, float32 or float64, got torch.int64",
         ),
         (X.to_sparse(), 2, TypeError, "logits(_p)? must be a dense tensor, got one of layout"),
         (torch.zeros(()), 0, ValueError, r"logits(_p)? must have shape \(\.\.\., n\) with n >= 1"),
@@ -74,6 +75,62 @@ def test_bad_logits_and_k(
 ) -> None:
     with pytest.raises(error, match=message):
         FUNCTIONS[name](logits, k)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors_are_refused_by_name(name: str, layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.zeros(4), torch.zeros(3)], layout=layout)
+    message = "must be a dense tensor, got a nested one: pad it, and mask the padding"
+    with pytest.raises(TypeError, match=rf"logits(_p)? {message}"):
+        FUNCTIONS[name](nested, 2)
+    with pytest.raises(TypeError, match=rf"mask(_p)? {message}"):
+        FUNCTIONS[name](X, 2, mask=nested)
+    if name != "sample_indices":
+        with pytest.raises(TypeError, match=rf"k {message}"):
+            FUNCTIONS[name](X, nested)
+
+
+FLOAT8 = [
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+    torch.float8_e4m3fnuz,
+    torch.float8_e5m2fnuz,
+    torch.float8_e8m0fnu,
+]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("dtype", FLOAT8, ids=str)
+def test_types_of_less_than_16_bits_are_refused_by_name(name: str, dtype: torch.dtype) -> None:
+    """Some have no -inf for a forbidden item, one has no zero for an item left out."""
+    with pytest.raises(TypeError, match=r"must be float16, .* float64, got torch.float8"):
+        FUNCTIONS[name](torch.ones(2, 4).to(dtype), 2)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_jit_trace(name: str) -> None:
+    """A trace calls the operators: it holds for other values, and for another number of rows."""
+
+    def function(x: Tensor) -> Tensor:
+        result = FUNCTIONS[name](x, 2)
+        found = result.mean if isinstance(result, ksubset.KSubset) else result
+        return found if found.dtype == torch.int64 else found + 0 * x.sum()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", torch.jit.TracerWarning)
+        traced = torch.jit.trace(function, (X,), check_trace=False)
+    logits = torch.randn(3, 4, requires_grad=True)
+    torch.manual_seed(1)
+    found = traced(logits)
+    torch.manual_seed(1)
+    expected = function(logits)
+    torch.testing.assert_close(found, expected)
+    if expected.requires_grad:
+        seed = torch.randn_like(expected)
+        (gradient,) = torch.autograd.grad(found, logits, seed)
+        torch.testing.assert_close(gradient, *torch.autograd.grad(expected, logits, seed))
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "sample_indices"])
@@ -140,6 +197,7 @@ def test_bad_methods(name: str) -> None:
         (torch.tensor([1.0, 1.0, 0.0]), ValueError, r"value must have shape .* n = 4, got \(3,\)"),
         (torch.zeros(3, 4), ValueError, r"value, \(3,\), must broadcast with .* \(2,\)"),
         ([1, 1, 0, 0], TypeError, "value must be a tensor, got list"),
+        (Z.to_sparse(), TypeError, "value must be a dense tensor, got one of layout"),
     ],
 )
 def test_bad_values(value: Any, error: type[Exception], message: str) -> None:
@@ -155,6 +213,7 @@ def test_bad_values(value: Any, error: type[Exception], message: str) -> None:
         (torch.zeros(3, 4), ValueError, r"must broadcast: .* v \(3,\)"),
         (torch.zeros(4, dtype=torch.complex64), TypeError, "real tensor, got torch.complex64"),
         ([1.0, 0.0, 0.0, 0.0], TypeError, "v must be a real tensor, got list"),
+        (Z.to_sparse(), TypeError, "v must be a dense tensor, got one of layout"),
     ],
 )
 def test_bad_vectors(v: Any, error: type[Exception], message: str) -> None:
@@ -162,10 +221,41 @@ def test_bad_vectors(v: Any, error: type[Exception], message: str) -> None:
         ksubset.covariance_product(X, 2, v)
 
 
-@pytest.mark.parametrize("shape", [3, (-1,), (2.0,), (True,)])
-def test_bad_sample_shapes(shape: Any) -> None:
+def _taking_a_sample_shape() -> dict[str, Callable[[Any], Tensor]]:
+    simple = ksubset.SimpleKSubset(2, logits=X)
+    found: dict[str, Callable[[Any], Tensor]] = {
+        "sample": lambda shape: ksubset.sample(X, 2, shape),
+        "simple": lambda shape: ksubset.simple(X, 2, shape),
+        "sample_indices": lambda shape: ksubset.sample_indices(X, 2, shape),
+        "KSubset.sample": simple.sample,
+        "KSubset.sample_indices": simple.sample_indices,
+        "SimpleKSubset.rsample": simple.rsample,
+        "Simple(average=2)": lambda shape: ksubset.estimators.Simple(2).sample(X, 2, shape),
+    }
+    for name in ksubset.estimators.ESTIMATORS:
+        made = ksubset.estimators.create(name)
+        if isinstance(made, ksubset.estimators.Pathwise):
+            found[f"estimators.{name}"] = lambda shape, made=made: made.sample(X, 2, shape)
+    return found
+
+
+TAKING_A_SAMPLE_SHAPE = _taking_a_sample_shape()
+
+
+@pytest.mark.parametrize("name", TAKING_A_SAMPLE_SHAPE)
+@pytest.mark.parametrize("shape", [3, None, (-1,), (2.0,), (True,), (np.True_,), "3"])
+def test_bad_sample_shapes(name: str, shape: Any) -> None:
     with pytest.raises(ValueError, match="sample_shape must be a sequence of sizes >= 0, got"):
-        ksubset.sample(X, 2, shape)
+        TAKING_A_SAMPLE_SHAPE[name](shape)
+
+
+@pytest.mark.parametrize("name", TAKING_A_SAMPLE_SHAPE)
+def test_sample_shapes_of_other_integer_types(name: str) -> None:
+    for shape in ((np.int64(3), 2), [3, np.int8(2)], torch.Size((3, 2)), torch.tensor([3, 2])):
+        assert TAKING_A_SAMPLE_SHAPE[name](shape).shape[:3] == (3, 2, 2)
+
+
+def test_bad_generators() -> None:
     with pytest.raises(TypeError, match=r"generator must be a torch.Generator, got int"):
         ksubset.sample(X, 2, generator=3)  # type: ignore[arg-type]
 

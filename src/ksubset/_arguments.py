@@ -38,6 +38,7 @@ class Problem(NamedTuple):
         """A tensor of the user's, broadcast to (rows, n)."""
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+        check_dense(name, value)
         _check_device(name, value, self.logits)
         shape = (*self.batch_shape, self.n)
         try:
@@ -131,20 +132,29 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
     return result
 
 
+# Not those of 8 bits: some have no infinity to forbid an item with, one has no zero.
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
 def check_logits(name: str, logits: Any) -> None:
     """Raise unless logits is a floating point tensor of shape (..., n)."""
     if not isinstance(logits, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(logits).__name__}")
-    _check_dense(name, logits)
-    if not logits.is_floating_point():
-        raise TypeError(f"{name} must be floating point, got {logits.dtype}")
+    check_dense(name, logits)
+    if logits.dtype not in _TYPES:
+        raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, got {logits.dtype}")
     if logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError(
             f"{name} must have shape (..., n) with n >= 1, got shape {tuple(logits.shape)}"
         )
 
 
-def _check_dense(name: str, tensor: Tensor) -> None:
+def check_dense(name: str, tensor: Tensor) -> None:
+    """Raise for nested and sparse tensors."""
+    if tensor.is_nested:
+        raise TypeError(
+            f"{name} must be a dense tensor, got a nested one: pad it, and mask the padding"
+        )
     if tensor.layout is not torch.strided:
         raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
 
@@ -159,18 +169,16 @@ def _check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
 
 def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
     if isinstance(k, Tensor):
+        check_dense(name, k)
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
             raise TypeError(
                 f"{name} must be an int or an integer tensor, got a tensor of {k.dtype}"
             )
         return k.to(device=logits.device, dtype=torch.int64)
-    if isinstance(k, bool):
-        raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}")
-    if not isinstance(k, (int, torch.SymInt)):
-        try:
-            k = operator.index(k)
-        except TypeError:
-            raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
+    try:
+        k = _integer(k)
+    except TypeError:
+        raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
     if not 0 <= k <= n:
         raise ValueError(f"{name} must be between 0 and the number of items n = {n}, got {k}")
     return torch.full((), k, dtype=torch.int64, device=logits.device)
@@ -180,7 +188,7 @@ def _check_mask(mask: Any, logits: Tensor, name: str) -> None:
     n = logits.shape[-1]
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
-    _check_dense(name, mask)
+    check_dense(name, mask)
     _check_device(name, mask, logits)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean (True: may be chosen), got {mask.dtype}")
@@ -196,9 +204,11 @@ def reads_values(tensor: Tensor) -> bool:
 
 
 def values_can_be_read() -> bool:
-    """Not while compiling, in a torch.func transform or under a dispatch mode (fake tensors)."""
+    """Not while compiling or tracing, in a torch.func transform or under a dispatch mode (fake
+    tensors)."""
     return not (
         torch.compiler.is_compiling()
+        or torch._C._is_tracing()
         or torch._C._are_functorch_transforms_active()
         or torch._C._len_torch_dispatch_stack()
     )
@@ -269,12 +279,23 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
         )
 
 
-def check_sample_shape(sample_shape: Any) -> None:
-    if isinstance(sample_shape, int) or not all(
-        isinstance(size, (int, torch.SymInt)) and not isinstance(size, bool) and size >= 0
-        for size in sample_shape
-    ):
+def check_sample_shape(sample_shape: Any) -> tuple[int, ...]:
+    """The sizes as integers of Python's (or of the compiler's)."""
+    try:
+        sizes = tuple([_integer(size) for size in sample_shape])
+    except TypeError:
+        sizes = (-1,)
+    if sizes and min(sizes) < 0:
         raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
+    return sizes
+
+
+def _integer(value: Any) -> int:
+    """Raise a TypeError for what is not an integer of any type."""
+    if isinstance(value, bool):
+        raise TypeError
+    known: Any = value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
+    return known
 
 
 def check_method(method: str) -> None:

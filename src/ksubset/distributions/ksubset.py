@@ -163,7 +163,7 @@ class KSubset(Distribution):
             generator: the source of randomness; the same seed gives the same samples.
         """
         return functional.sample(
-            self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
+            self.logits, self.k, sample_shape, generator=generator, **self._options()
         )
 
     def sample_indices(
@@ -179,7 +179,7 @@ class KSubset(Distribution):
         return functional.sample_indices(
             self.logits,
             self._one_k("sample_indices"),
-            torch.Size(sample_shape),
+            sample_shape,
             generator=generator,
             **self._options(),
         )

@@ -54,5 +54,5 @@ class SimpleKSubset(KSubset):
             generator: the source of randomness; the same seed gives the same samples.
         """
         return functional.simple(
-            self.logits, self.k, torch.Size(sample_shape), generator=generator, **self._options()
+            self.logits, self.k, sample_shape, generator=generator, **self._options()
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ksubset._arguments import problem
+from ksubset._arguments import check_sample_shape, problem
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -166,7 +166,8 @@ class RowWise(Pathwise):
         # Where nothing is allowed nothing is drawn, and there is nothing to normalise.
         empty = (rows == -torch.inf).all(-1, keepdim=True)
         rows = rows.masked_fill(empty, 0)
-        drawn = self.draw(rows.expand(*sample_shape, *rows.shape), k, generator)
+        shape = (*check_sample_shape(sample_shape), *rows.shape)
+        drawn = self.draw(rows.expand(shape), k, generator)
         return drawn.masked_fill(empty, 0)
 
 

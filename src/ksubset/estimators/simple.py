@@ -61,8 +61,7 @@ class Simple(Pathwise):
     ) -> Tensor:
         if self.average == 1:
             return functional.simple(logits, k, sample_shape, mask=mask, generator=generator)
-        check_sample_shape(sample_shape)
-        shape = (self.average, *sample_shape)
+        shape = (self.average, *check_sample_shape(sample_shape))
         return functional.simple(logits, k, shape, mask=mask, generator=generator).mean(0)
 
 
@@ -202,7 +201,7 @@ class AtMarginals(Pathwise):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         mu = functional.marginals(logits, k, mask=mask)
-        return mu.expand(*sample_shape, *mu.shape)
+        return mu.expand(*check_sample_shape(sample_shape), *mu.shape)
 
 
 def _seeded(seed: int) -> torch.Generator:

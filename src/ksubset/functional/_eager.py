@@ -48,7 +48,6 @@ def key_of(
         type(k) is not int
         or mask is not None
         or type(method) is not str
-        or type(sample_shape) is not tuple
         or (sample_shape and not all(type(size) is int for size in sample_shape))
         or not _is_ordinary(logits)
         or not _primitives.no_forward_mode()
@@ -74,13 +73,13 @@ def may_fold(logits: Any, mask: Any) -> bool:
     return (
         _is_ordinary(logits)
         and isinstance(mask, Tensor)
+        and _primitives.is_plain(mask)
         and logits.is_cpu
         and mask.is_cpu
         and mask.dtype == torch.bool
         and 0 < mask.dim() <= logits.dim()
         and all(m in (1, n) for m, n in zip(mask.shape[::-1], logits.shape[::-1], strict=False))
         and logits.layout is mask.layout is torch.strided
-        and _primitives.is_plain(mask)
     )
 
 

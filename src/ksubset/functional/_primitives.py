@@ -80,6 +80,7 @@ def is_plain(argument: Any) -> bool:
     outlive it.)"""
     return not isinstance(argument, Tensor) or (
         type(argument) in _PLAIN
+        and not argument.is_nested
         and not is_wrapped(argument)
         and not is_legacy_batched(argument)
         and not argument.is_neg()

@@ -22,6 +22,7 @@ from ksubset import kernels
 from ksubset._arguments import (
     Names,
     Problem,
+    check_dense,
     check_logits,
     check_method,
     check_support,
@@ -190,6 +191,7 @@ def covariance_product(
     if not isinstance(v, Tensor) or v.is_complex():
         kind = v.dtype if isinstance(v, Tensor) else type(v).__name__
         raise TypeError(f"v must be a real tensor, got {kind}")
+    check_dense("v", v)
     if v.dim() == 0 or v.shape[-1] not in (1, logits.shape[-1]):
         raise ValueError(
             f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
@@ -313,6 +315,7 @@ def log_prob(
     check_logits("logits", logits)
     if not isinstance(value, Tensor):
         raise TypeError(f"value must be a tensor, got {type(value).__name__}")
+    check_dense("value", value)
     if value.dim() == 0 or value.shape[-1] != logits.shape[-1]:
         raise ValueError(
             f"value must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(value.shape)}"

@@ -56,12 +56,13 @@ def simple(
     """
     if mask is not None and _eager.may_fold(logits, mask):
         logits, mask = torch.where(mask, logits, -torch.inf), None
+    sample_shape = check_sample_shape(sample_shape)
     key = _eager.key_of(logits, k, sample_shape, mask, method, validate_args)
     plan = _eager.plan_for(key)
     if plan is None:
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
-        shape = _seeds_shape(given, sample_shape)
+        shape = math.prod(sample_shape), given.logits.shape[0]  # a seed for every drawn row
         if key is None:
             seeds = _seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
@@ -158,12 +159,6 @@ def sample_indices(
     return order.masked_fill(z[..., :1].isnan(), -1)
 
 
-def _seeds_shape(given: Problem, sample_shape: Sequence[int]) -> tuple[int, int]:
-    """A seed for every drawn row: (samples, rows)."""
-    check_sample_shape(sample_shape)
-    return math.prod(sample_shape), given.logits.shape[0]
-
-
 def _seeds(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
@@ -185,6 +180,6 @@ def _random(
     return seeds.to(device)
 
 
-def _shaped(given: Problem, rows: Tensor, sample_shape: Sequence[int]) -> Tensor:
+def _shaped(given: Problem, rows: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
     z = given.vector(rows)
     return z.reshape(*sample_shape, *z.shape[1:])
