@@ -32,8 +32,13 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "kl_divergence": lambda x, k, mask=None, **kw: ksubset.kl_divergence(
         x, x, k, mask_p=mask, mask_q=mask, **kw
     ),
+    "log_prob_indices": lambda x, k, **kw: ksubset.log_prob_indices(
+        x, k, torch.tensor([1, 3]), **kw
+    ),
     "KSubset": lambda x, k, **kw: ksubset.KSubset(k, logits=x, validate_args=True, **kw),
 }
+
+ONE_K = ("sample_indices", "log_prob_indices")  # k is the length of what they return or take
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -87,7 +92,7 @@ def test_nested_tensors_are_refused_by_name(name: str, layout: torch.layout) -> 
         FUNCTIONS[name](nested, 2)
     with pytest.raises(TypeError, match=rf"mask(_p)? {message}"):
         FUNCTIONS[name](X, 2, mask=nested)
-    if name != "sample_indices":
+    if name not in ONE_K:
         with pytest.raises(TypeError, match=rf"k {message}"):
             FUNCTIONS[name](X, nested)
 
@@ -133,7 +138,7 @@ def test_jit_trace(name: str) -> None:
         torch.testing.assert_close(gradient, *torch.autograd.grad(expected, logits, seed))
 
 
-@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "sample_indices"])
+@pytest.mark.parametrize("name", [name for name in FUNCTIONS if name not in ONE_K])
 @pytest.mark.parametrize(
     ("k", "error", "message"),
     [

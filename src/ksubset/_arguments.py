@@ -39,7 +39,7 @@ class Problem(NamedTuple):
         if not isinstance(value, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
         check_dense(name, value)
-        _check_device(name, value, self.logits)
+        check_device(name, value, self.logits)
         shape = (*self.batch_shape, self.n)
         try:
             value = value.to(self.logits.dtype).expand(shape)
@@ -159,7 +159,7 @@ def check_dense(name: str, tensor: Tensor) -> None:
         raise TypeError(f"{name} must be a dense tensor, got one of layout {tensor.layout}")
 
 
-def _check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
+def check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
     """Kernels take addresses, and nobody else asks where they point to."""
     if tensor.device != logits.device:
         raise ValueError(
@@ -176,7 +176,7 @@ def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
             )
         return k.to(device=logits.device, dtype=torch.int64)
     try:
-        k = _integer(k)
+        k = integer(k)
     except TypeError:
         raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
     if not 0 <= k <= n:
@@ -189,7 +189,7 @@ def _check_mask(mask: Any, logits: Tensor, name: str) -> None:
     if not isinstance(mask, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(mask).__name__}")
     check_dense(name, mask)
-    _check_device(name, mask, logits)
+    check_device(name, mask, logits)
     if mask.dtype != torch.bool:
         raise TypeError(f"{name} must be boolean (True: may be chosen), got {mask.dtype}")
     if mask.dim() == 0 or mask.shape[-1] not in (1, n):
@@ -279,10 +279,24 @@ def check_support(value: Tensor, binary: Tensor, k: Tensor) -> None:
         )
 
 
+def check_indices(index: Tensor, n: int) -> None:
+    """Raise unless every set of indices, in ascending order, is one of different items."""
+    outside = (index < 0) | (index >= n)
+    if bool(outside.any()):
+        raise ValueError(
+            f"indices must be between 0 and n - 1 = {n - 1}, got {int(index[outside][0])}"
+        )
+    twice = index[..., 1:] == index[..., :-1]
+    if bool(twice.any()):
+        raise ValueError(
+            f"indices must be different in each set, got {int(index[..., 1:][twice][0])} twice"
+        )
+
+
 def check_sample_shape(sample_shape: Any) -> tuple[int, ...]:
     """The sizes as integers of Python's (or of the compiler's)."""
     try:
-        sizes = tuple([_integer(size) for size in sample_shape])
+        sizes = tuple([integer(size) for size in sample_shape])
     except TypeError:
         sizes = (-1,)
     if sizes and min(sizes) < 0:
@@ -290,7 +304,7 @@ def check_sample_shape(sample_shape: Any) -> tuple[int, ...]:
     return sizes
 
 
-def _integer(value: Any) -> int:
+def integer(value: Any) -> int:
     """Raise a TypeError for what is not an integer of any type."""
     if isinstance(value, bool):
         raise TypeError

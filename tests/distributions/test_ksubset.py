@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from typing import Any
 
 import pytest
 import torch
@@ -31,7 +32,9 @@ def test_is_a_distribution(device: torch.device) -> None:
     assert d.perplexity().shape == (3,)
     assert d.log_prob(d.mode).shape == (3,)
     assert d.sample_indices((5,)).shape == (5, 3, 3)
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(
+        NotImplementedError, match=r"samples of KSubset have no gradient: .* SimpleK"
+    ):
         d.rsample()
     assert repr(d) == "KSubset(k: 3, logits: (3, 8))"
 
@@ -64,15 +67,18 @@ def test_probs_are_coins_conditioned() -> None:
     torch.testing.assert_close(d.probs, probs)
     (gradient,) = torch.autograd.grad(d.entropy(), probs)
     assert gradient.isfinite().all()
-    certain = KSubset(2, probs=torch.tensor([0.0, 1.0, 0.5, 0.5]))
+    probs = torch.tensor([0.0, 1.0, 0.5, 0.5], requires_grad=True)
+    certain = KSubset(2, probs=probs)
     assert certain.mean.tolist() == [0.0, 1.0, 0.5, 0.5]
+    (gradient,) = torch.autograd.grad(certain.mean[2], probs)
+    assert gradient.tolist() == [0.0, 0.0, 1.0, -1.0]
     with pytest.raises(ValueError, match=r"probs must be in \[0, 1\], got values from -1"):
         KSubset(1, probs=torch.tensor([-1.0, 0.5]), validate_args=True)
     with pytest.raises(ValueError, match="exactly one of logits and probs"):
         KSubset(1, probs=torch.rand(3), logits=torch.rand(3))
     with pytest.raises(ValueError, match="exactly one of logits and probs"):
         KSubset(1)
-    with pytest.raises(TypeError, match="probs must be a floating point tensor"):
+    with pytest.raises(TypeError, match="probs must be a tensor, got list"):
         KSubset(1, probs=[0.5, 0.5])
 
 
@@ -146,6 +152,54 @@ def test_simple_reparametrises() -> None:
     assert not d.sample().requires_grad
     generators = [torch.Generator().manual_seed(0) for _ in range(2)]
     assert torch.equal(d.sample(generator=generators[0]), d.rsample(generator=generators[1]))
+
+
+@pytest.mark.parametrize("cls", [KSubset, SimpleKSubset])
+def test_from_weights(cls: type[KSubset]) -> None:
+    weights = torch.tensor([[2.0, 0.0, 3.0, 1.0], [INF, 1.0, 1.0, 0.0]], requires_grad=True)
+    d = cls.from_weights(2, weights, method="dp")
+    assert type(d) is cls
+    assert d.batch_shape == (2,)
+    products = torch.tensor([[6.0, 2.0, 3.0], [1.0, 1.0, 0.0]])  # of {0, 2}, {0, 3}, {2, 3}
+    z = torch.tensor([[1.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]])
+    torch.testing.assert_close(d.log_prob(z[:, None]).exp()[:, 0], products[0] / 11)
+    assert d.mean[1].tolist() == [1.0, 0.5, 0.5, 0.0]
+    d.mean[:, 2].sum().backward()
+    # 9 / 11 = (6 + 3) / (6 + 2 + 3), and 1/2 = 1 / (1 + 1)
+    expected = [[-3 / 121, 0.0, 6 / 121, -12 / 121], [0.0, -0.25, 0.25, 0.0]]
+    torch.testing.assert_close(weights.grad, torch.tensor(expected))
+    mask = torch.tensor([True, True, False, True])
+    assert cls.from_weights(torch.tensor([1, 2]), torch.ones(4), mask=mask).mean[0, 2] == 0
+
+
+@pytest.mark.parametrize(
+    ("weights", "error", "message"),
+    [
+        (
+            torch.tensor([-1.0, 0.5, 1.0]),
+            ValueError,
+            "weights must be at least 0, got values from -1",
+        ),
+        (
+            torch.tensor([torch.nan, 0.5]),
+            ValueError,
+            "weights must be at least 0, got values from nan",
+        ),
+        (torch.tensor([0.0, 0.0, 1.0]), ValueError, "number of allowed items, 1, got 2"),
+        (torch.tensor([1, 2, 3]), TypeError, "weights must be float16, .* got torch.int64"),
+        ([1.0, 2.0], TypeError, "weights must be a tensor, got list"),
+        (torch.ones(()), ValueError, "weights must have shape"),
+    ],
+)
+def test_bad_weights(weights: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        KSubset.from_weights(2, weights, validate_args=True)
+
+
+def test_unchecked_weights_give_nan() -> None:
+    for bad in (-1.0, torch.nan):
+        weights = torch.tensor([bad, 1.0, 1.0])
+        assert KSubset.from_weights(1, weights, validate_args=False).mean.isnan().all()
 
 
 class TestFromMarginals:

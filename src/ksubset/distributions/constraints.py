@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.constraints import Constraint
+from torch.distributions.transforms import Transform, identity_transform
 
 __all__ = ["extended_real_vector", "k_hot"]
 
@@ -14,6 +15,13 @@ class _ExtendedReal(Constraint):
 
     def check(self, value: Tensor) -> Tensor:
         return ~value.isnan()
+
+
+@biject_to.register(_ExtendedReal)  # type: ignore[untyped-decorator]
+@transform_to.register(_ExtendedReal)  # type: ignore[untyped-decorator]
+def _from_reals(_: Constraint) -> Transform:
+    """Onto the finite ones; an item that is forbidden or forced is so by choice, not by fitting."""
+    return identity_transform
 
 
 extended_real_vector = constraints.independent(_ExtendedReal(), 1)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 from torch.distributions import Distribution, register_kl
-from torch.distributions.constraints import Constraint, independent, unit_interval
+from torch.distributions.constraints import (
+    Constraint,
+    dependent_property,
+    independent,
+    nonnegative_integer,
+    unit_interval,
+)
 
 from ksubset import functional
-from ksubset._arguments import check_method, check_values, problem, values_can_be_read
+from ksubset._arguments import (
+    check_logits,
+    check_method,
+    check_values,
+    integer,
+    problem,
+    values_can_be_read,
+)
 from ksubset.distributions.constraints import extended_real_vector, k_hot
 from ksubset.distributions.maximum_entropy import logits_from_marginals
+from ksubset.functional._inferred import Inferred, Kept
 
 __all__ = ["KSubset"]
 
@@ -26,6 +40,10 @@ class KSubset(Distribution):
     show heads. Samples, log-probabilities, moments, entropy and divergences are exact, in O(n)
     for any k. The batch shape is that of logits, k and mask broadcast together; the event shape
     is (n,).
+
+    The mean and what :meth:`log_prob` needs are worked out once and kept until the logits are
+    written to, as PyTorch counts it: a write through ``.data`` or a shared NumPy array goes
+    unnoticed. Nothing is kept for parameters, which optimisers write to.
 
     Args:
         k: the number of chosen items, an int or an integer tensor broadcast over the batch.
@@ -46,6 +64,7 @@ class KSubset(Distribution):
     arg_constraints = {
         "logits": extended_real_vector,
         "probs": independent(unit_interval, 1),
+        "k": nonnegative_integer,
     }
     has_rsample = False
     has_enumerate_support = True
@@ -69,14 +88,12 @@ class KSubset(Distribution):
             raise TypeError(
                 f"k comes first, KSubset(k, logits=...): k must be an integer, got {k.dtype}"
             )
-        # Checks read values, which a transform or the compiler cannot.
-        validate = (
-            self._validate_args and values_can_be_read() if validate_args is None else validate_args
-        )
+        validate = _validates(type(self), validate_args)
         if probs is not None:
-            _check_probs(probs, validate)
-            self._probs = probs
-            logits = torch.logit(probs)
+            check_logits("probs", probs)
+            if validate:
+                _check_range("probs", probs, "in [0, 1]", (probs >= 0) & (probs <= 1))
+            logits = _logits(torch.logit, probs)
         assert logits is not None
         check_method(method)
         given = problem(logits, k, mask, validate_args=False)
@@ -85,10 +102,13 @@ class KSubset(Distribution):
         n = logits.shape[-1]
         if mask is not None:
             logits = torch.where(mask, logits, -torch.inf)
-        self.logits = logits.expand(*given.batch_shape, n)
+        shape = (*given.batch_shape, n)
+        # Not even a view of the user's own: a copy of the distribution can only copy a leaf.
+        self.logits = logits if logits.shape == shape else logits.expand(shape)
         self.k = given.k.reshape(given.batch_shape)
-        self._static_k = None if isinstance(k, Tensor) else int(k)
+        self._static_k = None if isinstance(k, Tensor) else integer(k)
         self._method = method
+        self._kept = Kept()
         # The values were checked above, with messages that name them.
         super().__init__(given.batch_shape, torch.Size((n,)), validate_args=False)
         self._validate_args = validate
@@ -101,7 +121,7 @@ class KSubset(Distribution):
         method: str = "auto",
         validate_args: bool | None = None,
         tolerance: float | None = None,
-    ) -> KSubset:
+    ) -> Self:
         r"""The k-subset distribution with given inclusion probabilities.
 
         Of all laws on k-subsets with these marginals it has the largest entropy (a conditional
@@ -127,18 +147,49 @@ class KSubset(Distribution):
         k, logits = logits_from_marginals(marginals, method=method, tolerance=tolerance)
         return cls(k, logits=logits, method=method, validate_args=validate_args)
 
+    @classmethod
+    def from_weights(
+        cls,
+        k: int | Tensor,
+        weights: Tensor,
+        *,
+        mask: Tensor | None = None,
+        method: str = "auto",
+        validate_args: bool | None = None,
+    ) -> Self:
+        r"""The distribution :math:`p(z) \propto \prod_i w_i^{z_i}` of weights :math:`w = e^\theta`.
+
+        Differentiable; items of weight 0 get no gradient.
+
+        Args:
+            k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+            weights: (..., n), at least 0; 0 forbids an item, +inf forces it.
+            mask: boolean, broadcast to the weights; False forbids an item.
+            method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+            validate_args: as in ``torch.distributions``: check values of arguments and samples.
+
+        Examples:
+            >>> KSubset.from_weights(1, torch.tensor([3.0, 1.0, 0.0])).mean
+            tensor([0.7500, 0.2500, 0.0000])
+        """
+        check_logits("weights", weights)
+        if _validates(cls, validate_args):
+            _check_range("weights", weights, "at least 0", weights >= 0)
+        logits = _logits(torch.log, weights)
+        return cls(k, logits=logits, mask=mask, method=method, validate_args=validate_args)
+
     @property
     def probs(self) -> Tensor:
         """The probabilities of the independent coins, (*batch_shape, n) (not the marginals: those
         are ``mean``)."""
         return torch.sigmoid(self.logits)
 
-    @property
+    @dependent_property(is_discrete=True, event_dim=1)
     def support(self) -> Constraint:
         """The k-hot vectors."""
         return k_hot(self.k)
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> KSubset:
+    def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """The same laws in a larger batch shape, without copies."""
         new = self._get_checked_instance(KSubset, _instance)
         new.k = self.k.expand(batch_shape)
@@ -146,12 +197,23 @@ class KSubset(Distribution):
         new.logits = self.logits.expand(*batch_shape, *self.event_shape)
         new._static_k = self._static_k
         new._method = self._method
+        new._kept = Kept()
         Distribution.__init__(new, batch_shape, self.event_shape, validate_args=False)
         new._validate_args = self._validate_args
         return new
 
     def _options(self) -> dict[str, Any]:
         return {"method": self._method, "validate_args": False}
+
+    @property
+    def _size(self) -> int | Tensor:
+        """k as it was given: an int is known without asking a device."""
+        return self.k if self._static_k is None else self._static_k
+
+    def _inferred(self) -> Inferred:
+        given = problem(self.logits, self._size, validate_args=False)
+        sizes = (self.k,) if self._static_k is None else ()
+        return self._kept.infer(given, self._method, self.logits, *sizes)
 
     def sample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
@@ -163,7 +225,21 @@ class KSubset(Distribution):
             generator: the source of randomness; the same seed gives the same samples.
         """
         return functional.sample(
-            self.logits, self.k, sample_shape, generator=generator, **self._options()
+            self.logits, self._size, sample_shape, generator=generator, **self._options()
+        )
+
+    def rsample(
+        self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Not for exact samples, which have no gradient: see :class:`SimpleKSubset`.
+
+        Args:
+            sample_shape: the leading shape of several samples per row.
+            generator: the source of randomness; the same seed gives the same samples.
+        """
+        raise NotImplementedError(
+            f"samples of {type(self).__name__} have no gradient: use sample, or rsample of "
+            "SimpleKSubset, whose gradient is SIMPLE's estimate"
         )
 
     def sample_indices(
@@ -192,36 +268,47 @@ class KSubset(Distribution):
         """
         if self._validate_args:
             self._validate_sample(value)
-        return functional.log_prob(self.logits, self.k, value, **self._options())
+        return self._inferred().log_prob(value, validate=False)
+
+    def log_prob_indices(self, indices: Tensor) -> Tensor:
+        """The log-probability of subsets given by their indices, (*sample_shape, *batch_shape); all
+        rows must have the same k.
+
+        Args:
+            indices: (*sample_shape, *batch_shape, k), as :meth:`sample_indices` returns them, in
+                any order.
+        """
+        k = self._one_k("log_prob_indices")
+        return self._inferred().log_prob_indices(k, indices, validate=self._validate_args)
 
     def entropy(self) -> Tensor:
         """The entropy in nats, (*batch_shape)."""
-        return functional.entropy(self.logits, self.k, **self._options())
+        return functional.entropy(self.logits, self._size, **self._options())
 
     @property
     def mean(self) -> Tensor:
         r"""The marginals :math:`\mu_i = P(z_i = 1)`, (*batch_shape, n); they sum to k."""
-        return functional.marginals(self.logits, self.k, **self._options())
+        return self._inferred().marginals()
 
     @property
     def variance(self) -> Tensor:
         r"""The variances :math:`\mu_i (1 - \mu_i)`, (*batch_shape, n)."""
-        mean = functional.marginals(self.logits, self.k, **self._options())
+        mean = self.mean
         return mean * (1 - mean)
 
     @property
     def covariance_matrix(self) -> Tensor:
         r"""The covariances :math:`\mathrm{Cov}(z_i, z_j)`, (*batch_shape, n, n)."""
-        return functional.covariance_matrix(self.logits, self.k, **self._options())
+        return functional.covariance_matrix(self.logits, self._size, **self._options())
 
     @property
     def mode(self) -> Tensor:
         """The likeliest subset, k-hot (*batch_shape, n)."""
-        return functional.mode(self.logits, self.k, validate_args=False)
+        return functional.mode(self.logits, self._size, validate_args=False)
 
     def log_partition(self) -> Tensor:
         r"""The log of the sum of :math:`\exp(\theta \cdot z)` over the subsets, (*batch_shape)."""
-        return functional.log_partition(self.logits, self.k, **self._options())
+        return self._inferred().log_partition()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All C(n, k) subsets, (C(n, k), *batch_shape, n); all rows must have the same k."""
@@ -248,13 +335,23 @@ class KSubset(Distribution):
         return f"{type(self).__name__}(k: {k}, logits: {tuple(self.logits.shape)})"
 
 
-def _check_probs(probs: Any, validate: bool) -> None:
-    if not isinstance(probs, Tensor) or not probs.is_floating_point():
-        kind = probs.dtype if isinstance(probs, Tensor) else type(probs).__name__
-        raise TypeError(f"probs must be a floating point tensor, got {kind}")
-    if validate and not bool(((probs >= 0) & (probs <= 1)).all()):
-        low, high = float(probs.min()), float(probs.max())
-        raise ValueError(f"probs must be in [0, 1], got values from {low} to {high}")
+def _validates(cls: type[KSubset], validate_args: bool | None) -> bool:
+    """Checks read values, which a transform or the compiler cannot."""
+    return cls._validate_args and values_can_be_read() if validate_args is None else validate_args
+
+
+def _check_range(name: str, value: Tensor, wanted: str, valid: Tensor) -> None:
+    if not bool(valid.all()):
+        low, high = float(value.min()), float(value.max())
+        raise ValueError(f"{name} must be {wanted}, got values from {low} to {high}")
+
+
+def _logits(function: Callable[[Tensor], Tensor], value: Tensor) -> Tensor:
+    """The logits of coins or weights. Where they are infinite they have no gradient: by the rules
+    of arithmetic it would be 0 times infinity."""
+    ends = function(value.detach())
+    inside = torch.where(ends.isinf(), 0.5, value)
+    return torch.where(ends.isinf(), ends, function(inside))
 
 
 @register_kl(KSubset, KSubset)  # type: ignore[untyped-decorator]
@@ -264,4 +361,4 @@ def _kl_ksubset_ksubset(p: KSubset, q: KSubset) -> Tensor:
             f"p and q must have the same number of items, got {p.event_shape[0]} and "
             f"{q.event_shape[0]}"
         )
-    return functional.kl_divergence(p.logits, q.logits, p.k, q.k, **p._options())
+    return functional.kl_divergence(p.logits, q.logits, p._size, q._size, **p._options())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,12 +37,6 @@ class SimpleKSubset(KSubset):
 
     has_rsample = True
 
-    def expand(self, batch_shape: Any, _instance: Any = None) -> SimpleKSubset:
-        """The same laws in a larger batch shape, without copies."""
-        new = self._get_checked_instance(SimpleKSubset, _instance)
-        super().expand(batch_shape, new)
-        return new
-
     def rsample(
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
@@ -54,5 +47,5 @@ class SimpleKSubset(KSubset):
             generator: the source of randomness; the same seed gives the same samples.
         """
         return functional.simple(
-            self.logits, self.k, sample_shape, generator=generator, **self._options()
+            self.logits, self._size, sample_shape, generator=generator, **self._options()
         )

@@ -250,6 +250,25 @@ class _Infer(_SingleLevelFunction):
         return (marginals * tangent).sum(-1), moved, tangent.clone(), None, None
 
 
+Known = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+
+
+class _InferKnown(_Infer):
+    """(logits, k, method, known) -> copies of what is known, with the derivatives of _Infer."""
+
+    @staticmethod
+    def forward(logits: Tensor, k: Tensor, method: str, known: Known) -> Any:
+        return tuple(result.clone() for result in known)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _Infer.setup_context(ctx, inputs[:3], output)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return *_Infer.backward(ctx, *grads), None
+
+
 class _Entropy(_SingleLevelFunction):
     """(logits, k, method) -> entropy, tilted."""
 
@@ -460,6 +479,23 @@ infer = _register(
     rows_in=(0, 0, None),
     rows_out=(0, 0, 0, 0, 0),
 )
+
+
+def know(logits: Tensor, k: Tensor, method: str) -> Known:
+    """The numbers that :func:`infer` gives in plain eager mode, for :func:`infer_known`."""
+    with torch.no_grad():
+        known: Known = _Infer.kernel(logits, k, method)
+    return known
+
+
+def infer_known(logits: Tensor, k: Tensor, method: str, known: Known) -> Any:
+    """:func:`infer`, in plain eager mode, of rows whose results are known."""
+    if not torch.is_grad_enabled() and no_forward_mode():
+        return _InferKnown.forward(logits, k, method, known)
+    function: Any = _InferKnown  # whose apply only the interpreter knows
+    return function.apply(logits, k, method, known)
+
+
 entropy = _register(
     "entropy",
     "(Tensor logits, Tensor k, str method) -> (Tensor, Tensor)",

@@ -25,13 +25,14 @@ from ksubset._arguments import (
     check_dense,
     check_logits,
     check_method,
-    check_support,
+    integer,
     problem,
     reads_values,
 )
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
-from ksubset.kernels.coins import Coins, log_outcomes, wide_sum, widest
+from ksubset.functional._inferred import infer
+from ksubset.kernels.coins import Coins, wide_sum, widest
 
 __all__ = [
     "covariance_matrix",
@@ -42,6 +43,7 @@ __all__ = [
     "log_partition",
     "log_prob",
     "log_prob_exactly_k",
+    "log_prob_indices",
     "marginals",
     "mode",
     "pairwise_marginals",
@@ -77,10 +79,7 @@ def log_partition(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta = _without_infinite_gradients(given.logits)
-    total = _primitives.infer(theta, given.k, method)[0]
-    forced = (theta == torch.inf).any(-1) & ~total.isnan()
-    return given.scalar(attach(torch.where(forced, torch.inf, total), total))
+    return infer(given, method).log_partition()
 
 
 def log_prob_exactly_k(
@@ -110,8 +109,7 @@ def log_prob_exactly_k(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta = _without_infinite_gradients(given.logits)
-    total, _, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
+    _, theta, total, _, tilted, log_mass, shift = infer(given, method)
     free = theta.isfinite()
     finite = torch.where(free, theta, 0)
     surrogate = total - torch.where(free, _softplus(finite), 0).sum(-1)
@@ -312,42 +310,50 @@ def log_prob(
         tensor(0.1667)
     """
     check_method(method)
-    check_logits("logits", logits)
-    if not isinstance(value, Tensor):
-        raise TypeError(f"value must be a tensor, got {type(value).__name__}")
-    check_dense("value", value)
-    if value.dim() == 0 or value.shape[-1] != logits.shape[-1]:
-        raise ValueError(
-            f"value must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(value.shape)}"
-        )
-    # The law is worked out once per row of logits, not once per value.
+    # Inferred once per row of logits, not once per value.
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta = _without_infinite_gradients(given.logits)
-    total, _, tilted, log_mass, _ = _primitives.infer(theta, given.k, method)
-    wide = given._replace(dtype=given.logits.dtype)
-    tilted, total = wide.vector(tilted), wide.scalar(total)
-    try:
-        torch.broadcast_shapes(value.shape[:-1], given.batch_shape)
-    except RuntimeError:
-        raise ValueError(
-            f"the batch shape of value, {tuple(value.shape[:-1])}, must broadcast with that of "
-            f"the logits and k, {tuple(given.batch_shape)}"
-        ) from None
-    z = value.detach().to(tilted.dtype)
-    finite = _finite(wide.vector(theta))
-    surrogate = (z * finite).sum(-1) - total
+    if validate_args is None:
+        validate_args = isinstance(value, Tensor) and reads_values(value)
+    return infer(given, method).log_prob(value, validate_args)
 
-    size = given.k.reshape(given.batch_shape)
-    coins = Coins.from_tilted(tilted.detach(), size)
-    log_p, log_q = log_outcomes(coins.t)
-    outside = torch.where(z > 0, coins.t == -torch.inf, coins.t == torch.inf).any(-1)
-    outside = outside | (z.sum(-1) != size)
-    binary = ((z == 0) | (z == 1)).all(-1)
-    if reads_values(value) if validate_args is None else validate_args:
-        check_support(value, binary, size)
-    exact = wide_sum(torch.where(z > 0, log_p, log_q)) - wide.scalar(log_mass)
-    exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
-    return attach(exact.masked_fill(~binary, torch.nan).to(tilted.dtype), surrogate)
+
+def log_prob_indices(
+    logits: Tensor,
+    k: int,
+    indices: Tensor,
+    *,
+    mask: Tensor | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""The log-probability :math:`\sum_{i \in S} \theta_i - A(\theta)` of subsets S given by their
+    indices, as :func:`sample_indices` returns them: :func:`log_prob` without k-hot vectors.
+
+    Their order does not matter. Indices out of range and repeated ones are an error if values are
+    checked, and of probability 0 otherwise. The gradient in the logits is :math:`z - \mu`.
+
+    Args:
+        logits: (..., n).
+        k: an int: rows of different length do not fit into one tensor.
+        indices: integers (..., k), broadcast with the logits.
+        mask: boolean, broadcast to the logits; False forbids an item.
+        method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
+
+    Returns:
+        (...), float32 for half precision logits.
+
+    Examples:
+        >>> log_prob_indices(torch.zeros(4), 2, torch.tensor([3, 0])).exp()
+        tensor(0.1667)
+    """
+    check_method(method)
+    if isinstance(k, Tensor):
+        raise TypeError("k must be an int in log_prob_indices, got a tensor")
+    given = problem(logits, k, mask, validate_args=validate_args)
+    if validate_args is None:
+        validate_args = isinstance(indices, Tensor) and reads_values(indices)
+    return infer(given, method).log_prob_indices(integer(k), indices, validate_args)
 
 
 def entropy(
@@ -441,19 +447,9 @@ def kl_divergence(
     return value.to(torch.promote_types(first.logits.dtype, second.logits.dtype))
 
 
-def _finite(t: Tensor) -> Tensor:
-    return torch.where(t.isfinite(), t, 0)
-
-
 def _softplus(x: Tensor) -> Tensor:
     """log(1 + exp x) to full precision, where torch's softplus turns linear at 20."""
     return -F.logsigmoid(-x)
-
-
-def _without_infinite_gradients(logits: Tensor) -> Tensor:
-    """A log-partition over the finite logits does not depend on the others. (Products with a
-    covariance vanish there by themselves.)"""
-    return torch.where(logits.isfinite(), logits, logits.detach())
 
 
 class _Moments(NamedTuple):
