@@ -7,6 +7,7 @@ import torch
 from test_exactness import FALSE_ALARM, p_value
 
 import ksubset
+from ksubset import kernels
 from ksubset.functional import _eager
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -117,3 +118,51 @@ def test_draws_with_replacement_have_k_items_cuda(n: int) -> None:
     mean = 300 * float(counts.sum()) / n
     scores = (z.sum((0, 1)) - mean) / (300 * (counts / n * (1 - counts / n)).sum()).sqrt()
     assert abs(float(scores.square().mean()) - 1) < 7 * (2 / n) ** 0.5
+
+
+def test_what_a_distribution_keeps_is_not_in_a_captured_graph_cuda() -> None:
+    """Nor the other way round: a graph's memory holds nothing before it runs."""
+    logits = torch.randn(64, 350, device="cuda")
+    d, known = (ksubset.KSubset(10, logits=logits, validate_args=False) for _ in range(2))
+    z = known.mode
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        before = known.mean, known.log_prob(z)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=stream):
+        captured = d.mean, known.mean, known.log_prob(z)
+    with torch.cuda.stream(stream):
+        eager = d.mean
+    torch.cuda.synchronize()
+    assert torch.equal(eager, before[0])
+    logits.copy_(torch.randn_like(logits))
+    graph.replay()
+    torch.cuda.synchronize()
+    fresh = ksubset.KSubset(10, logits=logits, validate_args=False)
+    for left, right in zip(captured, (fresh.mean, fresh.mean, fresh.log_prob(z)), strict=True):
+        assert torch.equal(left, right)
+
+
+def test_what_a_distribution_keeps_is_for_one_stream_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another may not have waited for it."""
+    passes: list[str] = []
+    infer = kernels.infer
+
+    def counted(logits: torch.Tensor, k: torch.Tensor, method: str) -> object:
+        passes.append(method)
+        return infer(logits, k, method)
+
+    monkeypatch.setattr(kernels, "infer", counted)
+    d = ksubset.KSubset(10, logits=torch.randn(64, 350, device="cuda"))
+    first = d.mean, d.mean
+    assert len(passes) == 1
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        second = d.mean, d.mean
+    assert len(passes) == 2
+    torch.cuda.synchronize()
+    for mean in (*first, *second):
+        assert torch.equal(mean, first[0])
