@@ -1,4 +1,4 @@
-"""log_prob of subsets given by their indices: that of the k-hot vectors."""
+"""log_prob of subsets given by their indices, and as k-hot vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from problems import INF, METHOD_NAMES, TOLERANCES, small
 from torch import Tensor
 
 import ksubset
-from ksubset import KSubset
+from ksubset import KSubset, oracle
 
 
 def k_hot(indices: Tensor, logits: Tensor) -> Tensor:
@@ -27,12 +27,14 @@ def test_every_subset(method: str, dtype: torch.dtype) -> None:
         indices = torch.combinations(torch.arange(n), k) if k else torch.empty(1, 0).long()
         indices = indices.unsqueeze(1)
         found = ksubset.log_prob_indices(logits, k, indices, method=method)
-        expected = ksubset.log_prob(logits.double(), k, k_hot(indices, logits))
-        assert found.dtype == dtype
-        assert torch.equal(found == -INF, expected == -INF)
+        dense = ksubset.log_prob(logits, k, k_hot(indices, logits), method=method)
+        expected = torch.stack([oracle.log_probabilities(row.double(), k) for row in logits], 1)
         sure = expected > -INF
-        error = (found.double() - expected)[sure].abs()
-        assert (error <= bound * (1 + expected[sure].abs())).all()
+        for values in (found, dense):
+            assert values.dtype == dtype
+            assert torch.equal(values > -INF, sure)
+            error = (values.double() - expected)[sure].abs()
+            assert (error <= bound * (1 + expected[sure].abs())).all()
 
 
 def test_long_rows_without_cancellation() -> None:

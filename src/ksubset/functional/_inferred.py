@@ -10,7 +10,7 @@ from torch import Tensor
 from ksubset._arguments import Problem, check_dense, check_device, check_indices, check_support
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
-from ksubset.kernels.coins import Coins, can_synchronise, log_outcomes, wide_sum
+from ksubset.kernels.coins import can_synchronise, wide_sum
 
 __all__ = ["Inferred", "Kept", "finite", "infer", "without_infinite_gradients"]
 
@@ -57,14 +57,11 @@ class Inferred(NamedTuple):
         surrogate = (z * finite(wide.vector(self.theta))).sum(-1) - total
 
         size = given.k.reshape(given.batch_shape)
-        coins = Coins.from_tilted(tilted.detach(), size)
-        log_p, log_q = log_outcomes(coins.t)
-        outside = torch.where(z > 0, coins.t == -torch.inf, coins.t == torch.inf).any(-1)
-        outside = outside | (z.sum(-1) != size)
         binary = ((z == 0) | (z == 1)).all(-1)
         if validate:
             check_support(value, binary, size)
-        exact = wide_sum(torch.where(z > 0, log_p, log_q)) - wide.scalar(self.log_mass)
+        exact = _log_outcome(tilted.detach(), z > 0) - wide.scalar(self.log_mass)
+        outside = z.sum(-1) != size
         exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
         return attach(exact.masked_fill(~binary, torch.nan).to(tilted.dtype), surrogate)
 
@@ -91,23 +88,31 @@ class Inferred(NamedTuple):
         def chosen(x: Tensor) -> Tensor:  # of (rows, n): a gradient of no more than that size
             return x.reshape(-1).index_select(0, place.reshape(-1)).reshape(place.shape)
 
-        coins = Coins.from_tilted(self.tilted.detach(), given.k)
-        top = coins.t.topk(k).indices
+        t = self.tilted.detach()
+        top = t.topk(k).indices
         rank = torch.arange(k, device=top.device).expand_as(top)
-        rank = torch.full_like(coins.t, k, dtype=torch.int64).scatter(1, top, rank)
-        log_p, log_q = log_outcomes(coins.t)
-        exact = wide_sum(torch.where(rank < k, log_p, log_q)) - self.log_mass
+        rank = torch.full_like(t, k, dtype=torch.int64).scatter(1, top, rank)
+        exact = _log_outcome(t, rank < k) - self.log_mass
 
         held = chosen(rank)  # k: not of the most likely subset
         missing = torch.ones((*place.shape[:-1], k + 1), dtype=torch.bool, device=place.device)
         missing = missing.scatter(-1, held, torch.zeros_like(held, dtype=torch.bool))[..., :k]
-        gained = torch.where(held == k, chosen(coins.t), 0)
-        lost = coins.t.gather(1, top).reshape(*given.batch_shape, k)
+        gained = torch.where(held == k, chosen(t), 0)
+        lost = t.gather(1, top).reshape(*given.batch_shape, k)
         lost = torch.where(missing, lost, 0)
         exact = exact.reshape(given.batch_shape) + wide_sum(gained) - wide_sum(lost)
         exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
         surrogate = chosen(finite(self.theta)).sum(-1) - given.scalar(self.total)
         return attach(exact.to(surrogate.dtype), surrogate)
+
+
+def _log_outcome(t: Tensor, heads: Tensor) -> Tensor:
+    """The log-probability of which coins of logits t show heads: that of every coin's more likely
+    side, less abs(t) for each that shows the other; terms of one sign."""
+    far = t.abs()
+    rarer = heads != (t > 0)
+    likely = wide_sum(torch.log1p(-torch.sigmoid(-far)))
+    return likely - wide_sum(torch.where(rarer, far, 0))
 
 
 def _check_batch(name: str, value: Any, last: str, size: int, given: Problem) -> None:
