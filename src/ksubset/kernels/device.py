@@ -28,8 +28,9 @@ def are_compiled(logits: Tensor, method: str) -> bool:
     return method == "auto" and _available(logits.device.type, logits.dtype)
 
 
-@torch.compiler.assume_constant_result  # torch.compile need not look into imports
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _available(device: str, dtype: torch.dtype) -> bool:
+    # A constant to torch.compile, which need not look into imports.
     if device == "cuda":
         return dtype == torch.float32 and _triton(1) is not None
     return device == "cpu" and _numba() is not None
