@@ -216,6 +216,16 @@ class TestFromMarginals:
         centred = shift - shift.mean(-1, keepdim=True)
         assert centred.abs().max() < (1e-6 if dtype == torch.float64 else 0.2)
 
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+    @pytest.mark.parametrize("scale", [10.0, 37.0, 60.0])
+    def test_marginals_near_zero_and_one(self, scale: float, dtype: torch.dtype) -> None:
+        """Newton's method does not converge for one row in ten of these."""
+        for n in (2, 3, 7, 20, 39, 150):
+            k = torch.randint(1, n, (20,))
+            mu = ksubset.marginals(scale * torch.randn(20, n, dtype=dtype), k)
+            error = (KSubset.from_marginals(mu).mean - mu).abs().max()
+            assert error < (1e-12 if dtype == torch.float64 else 1e-6)
+
     def test_rows_of_unequal_difficulty(self) -> None:
         mu = torch.tensor([[0.9, 0.9, 0.1, 0.1], [1 - 1e-6, 1e-6, 0.5, 0.5]])
         assert (KSubset.from_marginals(mu).mean - mu).abs().max() < 1e-6

@@ -125,7 +125,7 @@ class KSubset(Distribution):
         r"""The k-subset distribution with given inclusion probabilities.
 
         Of all laws on k-subsets with these marginals it has the largest entropy (a conditional
-        Poisson design of survey sampling). Found by Newton's method with the exact covariance.
+        Poisson design of survey sampling). Found by iteration on the exact marginals.
         The logits are centred so that the coins' expected number of heads is k.
 
         Args:

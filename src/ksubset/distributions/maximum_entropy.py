@@ -1,4 +1,4 @@
-"""From marginals back to logits: Newton's method with the exact covariance."""
+"""From marginals back to logits, by a fixed-point iteration on exact marginals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,16 @@ from ksubset import functional, kernels
 
 __all__ = ["logits_from_marginals"]
 
-_MOST_NEWTON_STEPS = 50
-_MOST_CONJUGATE_STEPS = 100
+_MOST_STEPS = 500  # some ten are usual, and 40 for logits of scale 60
+_LONGEST_STEP = 20
 
 
 def logits_from_marginals(
     marginals: Tensor, *, method: str = "auto", tolerance: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """k (...) and tilted logits (..., n) of the k-subset law with these marginals.
+    """k (...) and tilted logits (..., n) of the k-subset distribution with these marginals.
 
-    Maximises the concave theta . m - A(theta), whose gradient is m - mu(theta) and whose Hessian
-    is the covariance. The covariance is nearly the diagonal of coin variances less a rank-one
-    part, so the linear systems take conjugate gradients a few steps, without a matrix.
+    They maximise the concave theta . m - A(theta), whose gradient is m - mu(theta).
     """
     if not isinstance(marginals, Tensor) or not marginals.is_floating_point():
         kind = marginals.dtype if isinstance(marginals, Tensor) else type(marginals).__name__
@@ -57,72 +55,39 @@ def logits_from_marginals(
     target = (target + torch.where(weight > 0, spread * left / weight, 0)).clamp(0, 1)
 
     with torch.no_grad():
-        logits = _newton(target, k.to(torch.int64), method, tolerance)
+        logits = _match(target, k.to(torch.int64), method, tolerance)
     k = k.to(torch.int64).reshape(marginals.shape[:-1])
     out = dtype if dtype in (torch.float32, torch.float64) else torch.float32
     return k, logits.reshape(marginals.shape).to(out).to(dtype)
 
 
-def _newton(target: Tensor, k: Tensor, method: str, tolerance: float) -> Tensor:
+def _match(target: Tensor, k: Tensor, method: str, tolerance: float) -> Tensor:
+    """Move every logit by the log-odds that its marginal lacks, and a little less.
+
+    For independent coins that is exact. Here other items give way, and marginals move by up to
+    twice as much if two items have most of the variance: docs/mathematics.md, section 7.
+    """
     logits = torch.logit(target)
     free = logits.isfinite()
-    error = _error(logits, k, target, method)
-    for _ in range(_MOST_NEWTON_STEPS):
-        size = error.abs().amax(-1)
-        if bool((size <= tolerance).all()):
+    for _ in range(_MOST_STEPS):
+        mu = functional.marginals(logits, k, method=method, validate_args=False)
+        error = torch.where(free, target - mu, 0).abs().amax(-1, keepdim=True)
+        if bool((error <= tolerance).all()):
             return kernels.tilt(logits, k, method)
-        step = _solve(logits, k, error, free, method)
-        scale = torch.ones_like(size)
-        for _ in range(30):
-            trial = torch.where(free, logits + scale.unsqueeze(-1) * step, logits)
-            trial_error = _error(trial, k, target, method)
-            better = trial_error.abs().amax(-1) < size
-            if bool((better | (size <= tolerance)).all()):
-                break
-            scale = torch.where(better, scale, scale / 2)
-        keep = (better & (size > tolerance)).unsqueeze(-1)
-        if not bool(keep.any()):
-            break
-        logits = torch.where(keep, trial, logits)
-        error = torch.where(keep, trial_error, error)
-    worst = float(error.abs().max())
+        variance = torch.where(free, mu * (1 - mu), 0)
+        share = variance.amax(-1, keepdim=True) / variance.sum(-1, keepdim=True)
+        rate = (1 - share.nan_to_num(1)).clamp(0.5, 1)
+        move = (_log_odds(target) - _log_odds(mu)).clamp(-_LONGEST_STEP, _LONGEST_STEP)
+        logits = torch.where(free & (error > tolerance), logits + rate * move, logits)
     raise RuntimeError(
-        f"from_marginals did not converge: marginals are matched to {worst:.2e}, "
+        f"from_marginals did not converge: marginals are matched to {float(error.max()):.2e}, "
         f"the tolerance is {tolerance:.2e}"
     )
 
 
-def _error(logits: Tensor, k: Tensor, target: Tensor, method: str) -> Tensor:
-    mu = functional.marginals(logits, k, method=method, validate_args=False)
-    return torch.where(logits.isfinite(), target - mu, 0)
-
-
-def _solve(logits: Tensor, k: Tensor, error: Tensor, free: Tensor, method: str) -> Tensor:
-    """Cov step = error by conjugate gradients, preconditioned by the coins' variances."""
-    tilted = kernels.tilt(logits, k, method)
-    spread = torch.sigmoid(tilted) * torch.sigmoid(-tilted)
-    inverse = torch.where(free & (spread > 0), 1 / spread, 0)
-    step = torch.zeros_like(error)
-    # Constants are out of reach (Cov 1 = 0): what rounding leaves of one must not be chased.
-    residual = error - spread * error.sum(-1, keepdim=True) / spread.sum(
-        -1, keepdim=True
-    ).clamp_min(torch.finfo(error.dtype).tiny)
-    preconditioned = inverse * residual
-    direction = preconditioned
-    product = (residual * preconditioned).sum(-1, keepdim=True)
-    start = product
-    for _ in range(_MOST_CONJUGATE_STEPS):
-        image = kernels.covariance_product(tilted, k, direction, method)
-        curvature = (direction * image).sum(-1, keepdim=True)
-        # Beyond eight digits the residual is rounding, and dividing by it would blow it up.
-        active = (product > 1e-16 * start) & (curvature > 0)
-        if not bool(active.any()):
-            break
-        rate = torch.where(active, product / curvature, 0)
-        step = step + rate * direction
-        residual = residual - rate * image
-        preconditioned = inverse * residual
-        following = (residual * preconditioned).sum(-1, keepdim=True)
-        direction = preconditioned + torch.where(product > 0, following / product, 0) * direction
-        product = following
-    return step
+def _log_odds(probability: Tensor) -> Tensor:
+    """Finite also of 0 and 1, which a marginal may be rounded to."""
+    info = torch.finfo(probability.dtype)
+    return torch.log(probability.clamp_min(info.tiny)) - torch.log(
+        (1 - probability).clamp_min(info.eps / 16)
+    )
