@@ -32,7 +32,7 @@ from ksubset._arguments import (
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.functional._inferred import infer
-from ksubset.kernels.coins import Coins, wide_sum, widest
+from ksubset.kernels.coins import Coins, sum_without_overflow, widest
 
 __all__ = [
     "covariance_matrix",
@@ -120,7 +120,7 @@ def log_prob_exactly_k(
     reference = _softplus(torch.where(coins.up, -finite, finite))
     terms = torch.where(free, -torch.log1p(-coins.x) - reference, 0).detach()
     overshoot = (coins.up.sum(-1) - given.k).to(shift.dtype)
-    value = log_mass + wide_sum(terms) + shift * overshoot
+    value = log_mass + sum_without_overflow(terms, shift, overshoot)
     return given.scalar(attach(value.to(theta.dtype), surrogate))
 
 

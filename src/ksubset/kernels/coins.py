@@ -268,6 +268,13 @@ class Coins:
         return torch.where(self.up, 1 - rarer, rarer)
 
 
+def sum_without_overflow(terms: Tensor, shift: Tensor, times: Tensor) -> Tensor:
+    """The sum of the terms (rows, n), and of the shift (rows,) so many times, in the widest type:
+    of logits near the end of its range too, which may cancel."""
+    scale = 2.0**-64
+    return (wide_sum(terms.to(shift.dtype) * scale) + shift * scale * times) / scale
+
+
 def log_partition(logits: Tensor, coins: Coins, shift: Tensor, log_mass: Tensor) -> Tensor:
     """A(theta) over the finite logits, from log P(S = k) of the tilted coins.
 
@@ -276,5 +283,5 @@ def log_partition(logits: Tensor, coins: Coins, shift: Tensor, log_mass: Tensor)
     """
     likely = torch.where(coins.up & logits.isfinite(), logits, 0)
     overshoot = (coins.up.sum(-1) - coins.k).to(shift.dtype)
-    total = log_mass + wide_sum(likely) - wide_sum(torch.log1p(-coins.x)) + shift * overshoot
-    return total.to(logits.dtype)
+    total = sum_without_overflow(likely, shift, overshoot)
+    return (total + log_mass - wide_sum(torch.log1p(-coins.x))).to(logits.dtype)

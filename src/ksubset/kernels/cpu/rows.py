@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksubset.kernels.cpu import moments, sampling, series, short
+from ksubset.kernels.cpu import gap, moments, sampling, series, short
 from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
 from ksubset.kernels.cpu.noise import key
 from ksubset.kernels.cpu.series import LANES, SUMS
+from ksubset.kernels.cpu.short import SCALE
 from ksubset.kernels.cpu.simd import copy, width
 from ksubset.kernels.cpu.tilt import padded, tilt_row
 
@@ -173,9 +174,12 @@ def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
         marginals[:] = np.nan
         return np.nan, np.nan, np.nan, np.nan
     variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
+    log_likelier = moments.log_likelier(n, coins)
     count, number = moments.place_nodes(variance, free, tail, decay, nodes)
     powers = series.powers_for(top, mean, variance, decay)
-    if powers > 0:
+    if variance < gap.MOST_VARIANCE and ups == k:
+        mass = log_likelier + gap.infer(n, coins, rarer)
+    elif powers > 0:
         series.probability_sums(n, coins, powers, lanes, sums)
         certain = ups - likely
         series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
@@ -185,7 +189,6 @@ def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
         moments.characteristic(n, coins, count, nodes, wide)
         mass = moments.weigh(count, number, k - ups, nodes)
         moments.correct(n, coins, count, nodes, narrow, rarer)
-    log_likelier = moments.log_likelier(n, coins)
     cross, likely = 0.0, 0.0
     for block in range(0, n, _FOLD):
         # By blocks: equal terms would all be rounded the same way.
@@ -196,10 +199,10 @@ def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
             if abs(row[i]) < np.inf:
                 cross_here += np.float64(abs(row[i])) * np.float64(rarer[i])
             if up and logits[i] < np.inf:
-                likely_here += np.float64(logits[i])
+                likely_here += np.float64(logits[i]) * SCALE
         cross += cross_here
         likely += likely_here
-    log_partition = mass + likely - log_likelier + shift * (ups - k)
+    log_partition = mass - log_likelier + (likely + shift * SCALE * (ups - k)) / SCALE
     return log_partition, mass, shift, max(mass + cross - log_likelier, 0.0)
 
 

@@ -12,7 +12,7 @@ of a product where their k differ.
 
 from __future__ import annotations
 
-from ksubset.kernels.cpu.short.inference import TOTALS, infer, logarithms
+from ksubset.kernels.cpu.short.inference import SCALE, TOTALS, infer, logarithms
 from ksubset.kernels.cpu.short.lanes import (
     KEPT,
     MARKS,
@@ -39,6 +39,7 @@ __all__ = [
     "MARKS",
     "MOST_ITEMS",
     "ODD",
+    "SCALE",
     "SHIFT",
     "TOTALS",
     "any_odd",

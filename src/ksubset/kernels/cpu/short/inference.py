@@ -13,6 +13,8 @@ from ksubset.kernels.cpu.simd import absolute, choose, fill, load, store, width
 # likelier sides, the sum of |t| times the marginals of the rarer ones, and of positive t their
 # number and the sum of their logits.
 MASS, LIKELIER, CROSS, UPS, LIKELY, TOTALS = 0, 1, 2, 3, 4, 5
+# Of sums of logits: those near the end of the range of float64 may cancel, and must not overflow.
+SCALE = 2.0**-64
 
 
 @inlined
@@ -82,7 +84,7 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
         likelier = likelier * choose(p, 0.5, p, load(tails, i))
         cross = cross + distance * rarer
         ups = ups + choose(at, 0.0, one, zero)
-        likely = likely + choose(at, 0.0, load(theta, i), zero)
+        likely = likely + choose(at, 0.0, load(theta, i) * SCALE, zero)
         heads_here = choose(p, 0.5, 1.0 - rarer, rarer)
         tails_here = choose(p, 0.5, rarer, 1.0 - rarer)
         store(marginals, i, choose(side, 0.0, heads_here, tails_here))
@@ -105,5 +107,6 @@ def logarithms(totals, lane, marks, shift):
     mass = math.log(totals[MASS * lanes + lane])
     likelier = math.log(totals[LIKELIER * lanes + lane])
     more = totals[UPS * lanes + lane] - k
-    log_partition = mass + totals[LIKELY * lanes + lane] - likelier + shift * more
+    logits = (totals[LIKELY * lanes + lane] + shift * SCALE * more) / SCALE
+    log_partition = mass - likelier + logits
     return log_partition, mass, max(mass + totals[CROSS * lanes + lane] - likelier, 0.0)
