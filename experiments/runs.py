@@ -1,8 +1,9 @@
 """A run and its folder: settings, results, figures, a report, all or nothing.
 
-Everything is written into a folder beside the one asked for, which takes its place when the run is
-complete: whatever stops a run, no half-written result is left. That folder vanishes with a run that
-fails (`run_folder`), or stays to be continued (`resumable_folder`).
+Everything is written into NAME.partial beside the folder asked for, NAME, and takes its place when
+the run is complete: whatever stops a run, no half-written result is left. NAME.partial is locked,
+so one run at a time ends up at NAME. It vanishes with a run that fails (`run_folder`), or stays to
+be continued (`resumable_folder`).
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from matplotlib.figure import Figure
 
 from experiments.datasets.files import write_atomically
 from experiments.identity import as_json, difference
-from experiments.locks import locked
+from experiments.locks import is_at, locked
 
 _MARK = "results.json"
 _IDENTITY = "settings.json"
-_UNFINISHED = re.compile(r"\..+-\w{8}")  # names that write_atomically makes
+_REPLACED = ".replaced"
+_UNFINISHED = re.compile(r"\..+-\w{8}")  # names that tempfile makes here and in write_atomically
 _PACKAGES = ("ksubset", "torch", "numpy", "numba", "matplotlib")
 
 
@@ -70,21 +72,22 @@ def check(path: Path, overwrite: bool) -> None:
 
 @contextmanager
 def run_folder(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
-    """A folder that takes its place at the end, and vanishes if the end is not reached."""
-    check(path, overwrite)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
+    """A folder that takes the place of NAME at the end, and vanishes if the end is not reached.
+
+    It is inside NAME.partial, which is for one run at a time; the next run there removes what is
+    left of one that was killed.
+    """
+    with _partial(path, overwrite) as partial:
+        _make_room(partial, overwrite)
+        work = Path(tempfile.mkdtemp(prefix=".run-", dir=partial))
         yield RunFolder(work)
         work.chmod(0o755)
-        _take_place(work, path)
-    except BaseException:
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+        _take_place(work, path, partial)
+        shutil.rmtree(partial)
 
 
 def partial_path(path: Path) -> Path:
-    """Where a run that can be continued is until it is complete."""
+    """Where a run is until it is complete."""
     return path.with_name(f"{path.name}.partial")
 
 
@@ -101,53 +104,68 @@ def resumable_folder(
         overwrite: replace a run that is there, finished or not.
         resume: go on with an unfinished one, if there is one.
     """
-    check(path, overwrite)
-    partial = partial_path(path)
-    partial.mkdir(parents=True, exist_ok=True)
-    with locked(partial):
-        _prepare(partial, identity, overwrite, resume)
+    with _partial(path, overwrite) as partial:
+        _make_room(partial, overwrite, identity if resume else None)
         folder = RunFolder(partial)
         folder.json(_IDENTITY, identity)
+        yield folder
+        _take_place(partial, path, partial)
+        shutil.rmtree(path / _REPLACED, ignore_errors=True)
+
+
+@contextmanager
+def _partial(path: Path, overwrite: bool) -> Iterator[Path]:
+    """NAME.partial, for this process alone; it stays if there is something in it to go on with."""
+    check(path, overwrite)
+    partial = partial_path(path)
+    with locked(partial) as lock:
         try:
-            yield folder
+            _put_back(partial, path)
+            check(path, overwrite)  # again: another run may have taken its place meanwhile
+            yield partial
         except BaseException:
-            if not _work_in(partial):  # there is nothing to go on with
-                shutil.rmtree(partial)
+            # After it has taken its place, the next run may have made another one.
+            if is_at(lock, partial):
+                _put_back(partial, path)
+                if not _work_in(partial):
+                    shutil.rmtree(partial)
             raise
-        _take_place(partial, path)
 
 
 def _work_in(partial: Path) -> list[Path]:
-    """What a run has left but for its settings."""
-    return [path for path in partial.iterdir() if path.name != _IDENTITY]
+    """What a run has left except for its settings, and what it had not finished to write."""
+    return [
+        path
+        for path in partial.iterdir()
+        if path.name != _IDENTITY and not _UNFINISHED.fullmatch(path.name)
+    ]
 
 
-def _prepare(partial: Path, identity: Mapping[str, Any], overwrite: bool, resume: bool) -> None:
-    """Raise unless the run may go on there, and make room for it."""
+def _make_room(partial: Path, overwrite: bool, identity: Mapping[str, Any] | None = None) -> None:
+    """Raise unless a run may begin there, or go on if it is of that identity; remove what is in
+    its way, and what was being written when a process was killed."""
     work = _work_in(partial)
-    if not work:
-        return
-    # A run that was killed while it wrote its very first file has left nothing else.
-    begun = (partial / _IDENTITY).is_file() or all(_UNFINISHED.fullmatch(p.name) for p in work)
-    if not begun:
+    if work and not (partial / _IDENTITY).is_file():
         raise ValueError(f"{partial} holds something that is not a run: it is left alone")
-    # What was being written when a process was killed.
-    for path in partial.rglob(".*"):
-        if path.is_file() and _UNFINISHED.fullmatch(path.name):
-            path.unlink()
-    work = _work_in(partial)
+    for path in sorted(partial.rglob(".*"), reverse=True):  # what is inside a folder first
+        if _UNFINISHED.fullmatch(path.name):
+            _remove(path)
     if not work:
         return
-    if resume:
+    if identity is not None:
         _check_identity(partial, identity)
     elif overwrite:
         # Not the folder itself: it is what is locked.
         for path in work:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+            _remove(path)
     else:
         raise ValueError(
             f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
         )
+
+
+def _remove(path: Path) -> None:
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
@@ -164,16 +182,20 @@ def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
         )
 
 
-def _take_place(work: Path, path: Path) -> None:
-    """An old run goes when the new one is in place; if that is cut short, it is at NAME.old."""
-    old = path.with_name(f"{path.name}.old")
+def _take_place(work: Path, path: Path, partial: Path) -> None:
+    """The old run waits in NAME.partial until the new one is in place."""
     if path.exists():
-        if old.exists():
-            shutil.rmtree(old)
-        path.rename(old)
+        path.rename(partial / _REPLACED)
     work.rename(path)
-    if old.exists():
-        shutil.rmtree(old)
+
+
+def _put_back(partial: Path, path: Path) -> None:
+    """The old run, if the new one was stopped while it took its place; else the old one goes."""
+    replaced = partial / _REPLACED
+    if path.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+    elif replaced.exists():
+        replaced.rename(path)
 
 
 def environment() -> dict[str, str]:

@@ -149,8 +149,8 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
     """Measure, then write everything at once."""
     console = Console()
     start = time.perf_counter()
-    field = kuramoto.solve() if settings.data is None else kuramoto.load(settings.data)
     with run_folder(output, overwrite) as folder:
+        field = kuramoto.solve() if settings.data is None else kuramoto.load(settings.data)
         seeds = range(settings.seed, settings.seed + settings.seeds)
         trained = [clean(field, "ksubset", False, seed) for seed in seeds]
         everybody = [

@@ -98,7 +98,6 @@ def sweep(
             return pool(work, workers, lock)
         return cluster(work, address, min(workers, number), num_cpus, num_gpus, on_wait)
 
-    folder.mkdir(parents=True, exist_ok=True)
     with locked(folder, patience_s, on_wait) as lock:
         driver = _Driver(jobs, Records(folder, work), retries, tell)
         pending = driver.pending(overwrite)

@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from experiments.runs import RunFolder, resumable_folder
+from experiments.runs import RunFolder, resumable_folder, run_folder
 
+ROOT = Path(__file__).parents[2]
 SAME = {"seed": 0}
+Begin = Callable[..., AbstractContextManager[RunFolder]]
+
+
+def resumable(path: Path, **options: bool) -> AbstractContextManager[RunFolder]:
+    return resumable_folder(path, SAME, **options)
+
+
+KINDS = pytest.mark.parametrize("begin", [run_folder, resumable])
 
 
 def begun(path: Path) -> None:
@@ -71,6 +89,133 @@ def test_one_process_at_a_time(
             pass
         finish(folder)
     assert (path / "results.json").exists()
+
+
+@KINDS
+@pytest.mark.parametrize("other", [run_folder, resumable])
+def test_one_run_at_a_time(tmp_path: Path, begin: Begin, other: Begin) -> None:
+    path = tmp_path / "run"
+    for old in ({}, {"overwrite": True}):  # without an old run, and with one
+        with begin(path, **old) as folder:
+            why = "holds a run already" if old else "is in use by another process"
+            with pytest.raises(ValueError, match=why), other(path):
+                pass
+            with pytest.raises(ValueError, match="is in use"), other(path, overwrite=True):
+                pass
+            finish(folder)
+        assert json.loads((path / "results.json").read_text()) == 2
+        assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+@KINDS
+def test_the_other_run_has_just_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, begin: Begin
+) -> None:
+    """Between a run's look at the place and its lock: it does not replace what it has not seen."""
+    path = tmp_path / "run"
+    mkdir = Path.mkdir
+
+    def late(self: Path, *args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        with begin(path) as folder:
+            finish(folder)
+        mkdir(self, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", late)
+    with pytest.raises(ValueError, match="holds a run already"), begin(path):
+        pass
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+EXPERIMENTS = {
+    "synthetic": [],
+    "sparse": [],
+    "l2x": ["--workers", "0"],
+    "beer": ["--data-dir", ".", "--workers", "0"],
+    "dvae": ["--k", "10", "--methods", "simple", "--epochs", "1"],
+}
+
+
+@KINDS
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_experiments_take_turns(tmp_path: Path, begin: Begin, name: str) -> None:
+    path = tmp_path / "run"
+    app = importlib.import_module(f"experiments.{name}.__main__").app
+    resumes = [["--resume"]] if name in ("l2x", "beer", "dvae") else []
+    with begin(path) as folder:
+        for more in ([], ["--overwrite"], *resumes):
+            options = [*EXPERIMENTS[name], "--output", str(path), *more]
+            result = CliRunner().invoke(app, options)
+            assert result.exit_code == 2, result.output
+            assert "is in use by another process" in " ".join(result.output.split())
+        finish(folder)
+    assert (path / "results.json").exists()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from experiments import runs
+path, where = Path(sys.argv[1]), sys.argv[2]
+def killed(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+with runs.run_folder(path, overwrite=True) as folder:
+    folder.json("results.json", "new")
+    (folder.path / "figure.svg").write_text("half")
+    if where == "running":
+        killed()
+    renames = []
+    rename = Path.rename
+    def counted(self, target):
+        renames.append(target)
+        if len(renames) == 2:
+            killed()
+        rename(self, target)
+    if where == "replacing":
+        Path.rename = counted
+    else:
+        runs.shutil.rmtree = killed
+"""
+
+
+@pytest.mark.parametrize(
+    ("where", "left"), [("running", "old"), ("replacing", "old"), ("cleaning", "new")]
+)
+def test_what_a_killed_run_leaves(tmp_path: Path, where: str, left: str) -> None:
+    path = tmp_path / "run"
+    with run_folder(path) as folder:
+        folder.json("results.json", "old")
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, str(path), where],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+    assert killed.returncode == -signal.SIGKILL
+    assert (tmp_path / "run.partial").exists()
+    with contextlib.suppress(KeyboardInterrupt), run_folder(path, overwrite=True):
+        assert json.loads((path / "results.json").read_text()) == left
+        raise KeyboardInterrupt
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    assert json.loads((path / "results.json").read_text()) == left
+
+
+def test_runs_that_cannot_be_continued_spare_those_that_can(tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    begun(path)
+    with pytest.raises(ValueError, match="is an unfinished run"), run_folder(path):
+        pass
+    assert (tmp_path / "run.partial" / "work.json").exists()
+    with run_folder(path, overwrite=True) as folder:
+        finish(folder)
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def test_what_is_beside_a_run_is_left_alone(tmp_path: Path) -> None:
+    path, mine = tmp_path / "run", tmp_path / "run.old"
+    mine.mkdir()
+    for overwrite in (False, True):
+        with run_folder(path, overwrite) as folder:
+            finish(folder)
+    assert mine.exists()
 
 
 def test_what_a_refused_run_leaves(tmp_path: Path) -> None:
