@@ -11,6 +11,8 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from experiments import interrupts
+
 
 def option(default: Any, description: str, **constraints: Any) -> Any:
     """A field with a line of help, and typer's own constraints (min, max)."""
@@ -24,7 +26,8 @@ def one_line_errors(interrupted: str = "nothing was written") -> Iterator[None]:
     """A mistake of the user's is a line, not a traceback; bad values exit with code 2, as wrong
     options do."""
     try:
-        yield
+        with interrupts.raised():
+            yield
     except ValueError as error:
         typer.secho(f"Error: {error}", err=True, fg="red")
         raise typer.Exit(2) from None
@@ -33,7 +36,7 @@ def one_line_errors(interrupted: str = "nothing was written") -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         typer.secho(f"Interrupted: {interrupted}.", err=True, fg="yellow")
-        raise typer.Exit(130) from None
+        raise typer.Exit(interrupts.STATUS) from None
 
 
 def command(

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
 
+from experiments import interrupts
 from experiments.sweep import threads
 from experiments.sweep.jobs import Failure, Job, Reply, parse
 from experiments.sweep.worker import STOP
@@ -67,8 +68,9 @@ class Pool:
             else:
                 break
         else:
-            worker = _Worker(self._work, threads.fair_share(self._most), self._lock)
-            self._workers.append(worker)
+            with interrupts.held_back():  # until the worker is ready for them, and known here
+                worker = _Worker(self._work, threads.fair_share(self._most), self._lock)
+                self._workers.append(worker)
         worker.begin(job)
 
     def wait(self) -> list[tuple[Job, Reply]]:

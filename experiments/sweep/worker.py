@@ -18,6 +18,7 @@ from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from threading import Thread
 
+from experiments import interrupts
 from experiments.sweep.jobs import execute
 
 STOP = b""
@@ -41,13 +42,14 @@ def main(connection: int, lock: int, work: str, threads: int) -> None:
     inbox: SimpleQueue[bytes] = SimpleQueue()
     Thread(target=_receive, args=(driver, inbox), daemon=True).start()
     try:
+        interrupts.let_through()
         while (settings := inbox.get()) != STOP:
             reply = execute(work, json.loads(settings), threads)
             sys.stdout.flush()
             sys.stderr.flush()
             driver.send_bytes(reply.encode())
     except KeyboardInterrupt:
-        sys.exit(128 + signal.SIGINT)
+        sys.exit(interrupts.STATUS)
 
 
 def _receive(driver: Connection[bytes, bytes], inbox: SimpleQueue[bytes]) -> None:
