@@ -1,7 +1,10 @@
-"""Run by test_triton.py with TRITON_INTERPRET=1."""
+"""Run by test_triton.py with TRITON_INTERPRET=1 and the names of some of the checks."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -38,7 +41,7 @@ def poison() -> None:
     torch.Tensor.new_empty = new_empty  # type: ignore[assignment]
 
 
-def check_fences() -> None:
+def assert_fences() -> None:
     """Nobody wrote outside of what was made for them."""
     assert _made
     for fenced in _made:
@@ -71,13 +74,20 @@ def check_moments() -> None:
 
 def check_samples() -> None:
     """Few draws: the interpreter takes milliseconds for each. On CUDA there are millions."""
+    _check_samples(rounds=1024, draws=300)
+
+
+def check_fallback_of_samples() -> None:
+    _check_samples(rounds=0, draws=60)
+
+
+def _check_samples(rounds: int, draws: int) -> None:
     logits = torch.tensor([[0.5, -1.0, 1.5, -INF], [2.0, -1.0, INF, 0.0]])
     k = torch.tensor([1, 2])
-    for rounds, draws in ((1024, 300), (0, 60)):  # by rejection, and by the fallback alone
-        seeds = torch.randint(1 << 60, (draws, 2), generator=torch.Generator().manual_seed(1))
-        z, _ = rows.sample(logits, k, seeds, rounds)
-        for row in range(2):
-            assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
+    seeds = torch.randint(1 << 60, (draws, 2), generator=torch.Generator().manual_seed(1))
+    z, _ = rows.sample(logits, k, seeds, rounds)
+    for row in range(2):
+        assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
 
 
 def check_bad_rows() -> None:
@@ -105,23 +115,55 @@ def check_long_samples() -> None:
         assert 0.6 < error.square().mean() < 1.5
 
 
-def check_quarters() -> None:
+@contextmanager
+def quarters() -> Iterator[None]:
     """Quarters of quarters, as of rows of a wide spread."""
     wide, sampling._WIDE_VARIANCE = sampling._WIDE_VARIANCE, tl.constexpr(1.0)
+    yield
+    sampling._WIDE_VARIANCE = wide
+
+
+def _logits_of_quarters(n: int) -> torch.Tensor:
+    return 0.3 * torch.randn(1, n, generator=torch.Generator().manual_seed(n))
+
+
+def _check_half_of_quarters(n: int, k: int, draws: slice) -> None:
+    """Half of the draws of one check, to half the digits of its threshold: a difference that all of
+    them would show, one half does."""
     seeds = torch.randint(1 << 60, (300, 1), generator=torch.Generator().manual_seed(3))
-    for n, k, draws in ((8, 4, 300), (30, 14, 100)):
-        logits = 0.3 * torch.randn(1, n, generator=torch.Generator().manual_seed(n))
-        z, _ = rows.sample(logits, k, seeds[:draws])
-        assert (z.sum(-1) == k).all()
-        for j in range(4):
-            part = torch.arange(n) % 4 == j
-            assert p_value_of_part(z[:, 0], logits[0].double(), k, part) > FALSE_ALARM
-    logits[0, :8], logits[0, 29] = INF, -INF
-    z, _ = rows.sample(logits, k, seeds[:5])
+    logits = _logits_of_quarters(n)
+    with quarters():
+        z, _ = rows.sample(logits, k, seeds[draws])
     assert (z.sum(-1) == k).all()
+    for j in range(4):
+        part = torch.arange(n) % 4 == j
+        assert p_value_of_part(z[:, 0], logits[0].double(), k, part) > FALSE_ALARM**0.5
+
+
+def check_first_quarters_of_8() -> None:
+    _check_half_of_quarters(8, 4, slice(0, 150))
+
+
+def check_last_quarters_of_8() -> None:
+    _check_half_of_quarters(8, 4, slice(150, 300))
+
+
+def check_first_quarters_of_30() -> None:
+    _check_half_of_quarters(30, 14, slice(0, 50))
+
+
+def check_last_quarters_of_30() -> None:
+    _check_half_of_quarters(30, 14, slice(50, 100))
+
+
+def check_quarters_without_a_choice() -> None:
+    logits = _logits_of_quarters(30)
+    logits[0, :8], logits[0, 29] = INF, -INF
+    with quarters():
+        z, _ = rows.sample(logits, 14, torch.arange(5).unsqueeze(1))
+    assert (z.sum(-1) == 14).all()
     assert (z[:, 0, :8] == 1).all()
     assert not z[:, 0, 29].any()
-    sampling._WIDE_VARIANCE = wide
 
 
 def check_many_draws() -> None:
@@ -133,10 +175,14 @@ def check_many_draws() -> None:
     assert int(z.sum()) == int((z == 1).sum()) == 200
 
 
-def check_long_rows() -> None:
-    """With tiles of four items, rows of forty are long ones; the lighter ones among them are served
-    by power sums."""
+def small_tiles() -> None:
+    """Tiles of four items, with which rows of forty are long ones."""
     long.MOMENTS = long.SAMPLES = long.Shape(tile=4, wide=4, warps=1)
+
+
+def check_long_rows() -> None:
+    """The lighter ones among them are served by power sums."""
+    small_tiles()
     generator = torch.Generator().manual_seed(2)
     for n, scale, counts in ((40, 1.5, (31, 8)), (80, 0.1, (3, 4))):
         logits = scale * torch.randn(2, n, generator=generator)
@@ -167,6 +213,7 @@ def check_long_rows() -> None:
 
 def check_levels_far_apart() -> None:
     """More items are chosen than stand on the upper level, and no number tilts the lower one."""
+    small_tiles()
     far = torch.finfo(torch.float32).min
     logits = torch.tensor([[0.0, far, far, 0.0, far, far, far], [0.0, *6 * [-1e30]]])
     k = torch.tensor([3, 2])
@@ -180,6 +227,7 @@ def check_levels_far_apart() -> None:
 
 def check_one_k_for_all_rows() -> None:
     """As a number, it gives what it gives as a tensor."""
+    small_tiles()
     logits = torch.randn(2, 20, generator=torch.Generator().manual_seed(4))
     seeds = torch.arange(2).unsqueeze(0)
     for kernels in (rows, long):
@@ -203,6 +251,7 @@ def _fail(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.constexpr):
 def check_no_choice_left() -> None:
     """Long rows of which all items that are allowed have to be chosen, or none: without the
     fallback, which goes item by item."""
+    small_tiles()
     logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
     logits[1, ::3], logits[2, 4], logits[3, 1:3] = -INF, INF, INF
     k = torch.tensor([20, 13, 20, 2])
@@ -242,16 +291,7 @@ def check_impossible_counts() -> None:
 
 if __name__ == "__main__":
     poison()
-    check_impossible_counts()
-    check_samples()
-    check_bad_rows()
-    check_long_samples()
-    check_quarters()
-    check_many_draws()
-    check_long_rows()
-    check_one_k_for_all_rows()
-    check_no_choice_left()
-    check_levels_far_apart()
-    check_moments()
-    check_fences()
-    print("all right")
+    for name in sys.argv[1:]:
+        globals()[name]()
+        print(name)
+    assert_fences()
