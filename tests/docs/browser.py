@@ -24,6 +24,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+# Nobody waits so long unless something hangs, on a machine that is busy with other things too.
+HANG_S = 600.0
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
@@ -77,7 +79,7 @@ class Browser:
     ``failures`` what could not be loaded, ``requests`` every URL asked for: all since ``open``.
     """
 
-    def __init__(self, timeout: float = 20.0) -> None:
+    def __init__(self, timeout: float = HANG_S) -> None:
         if CHROMIUM is None:
             raise BrowserError("there is no Chromium on the path")
         self.timeout = timeout

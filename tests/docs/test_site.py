@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from browser import CHROMIUM, Browser
+from browser import CHROMIUM, HANG_S, Browser
 from drawn import Drawn
 
 ROOT = Path(__file__).parents[2]
@@ -124,7 +124,7 @@ def test_search_needs_no_server(site: Path, chromium: Browser) -> None:
     for key in "entropy":
         chromium.press(key)
     result = "document.querySelector('[data-md-component=search-result]').innerText"
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HANG_S
     while "matching" not in chromium.evaluate(result) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert "Distributions" in chromium.evaluate(result)

@@ -10,13 +10,13 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sweep_jobs import HANG_S
 
 from experiments.locks import locked
 from experiments.sweep import Event, Job, Outcome, sweep
@@ -43,7 +43,7 @@ def names(events: list[Event], kind: str) -> list[str]:
 
 
 def until(condition: Callable[[], Any], what: str = "nothing happens") -> Any:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + HANG_S
     while not (found := condition()):
         assert time.monotonic() < deadline, what
         time.sleep(0.01)
@@ -244,6 +244,8 @@ def kill_driver_and_go_on(
     """A driver is killed with some jobs finished and some under way; another one goes on, and is
     bereft of a worker."""
     log, settings = Log(folder), gated(folder, free=3, held=3, fatal=1)
+    # The workers of the first driver may take their time to notice its end.
+    options["patience_s"] = HANG_S
     driver = start(settings, **options)
     records = folder / "sweep"
     until(lambda: len(list(records.glob("*.json"))) == 3, "no records")
@@ -312,7 +314,7 @@ def test_two_drivers(tmp_path: Path, start_driver: Any) -> None:
         events.append(event)
         (tmp_path / "gate").touch()
 
-    outcome = sweep(jobs, "sweep_jobs:gated", tmp_path / "sweep", patience_s=60, on_event=opens)
+    outcome = sweep(jobs, "sweep_jobs:gated", tmp_path / "sweep", patience_s=HANG_S, on_event=opens)
     assert list(outcome.results) == ["held-0"]
     assert names(events, "skipped") == ["held-0"]
     first.communicate()
@@ -333,10 +335,19 @@ def test_a_worker_that_keeps_the_lock(tmp_path: Path, start_driver: Any) -> None
     with pytest.raises(ValueError, match="is in use by another process"):
         run(jobs, "gated", tmp_path / "sweep", patience_s=0.2)
     assert is_alive(worker)
-    threading.Timer(0.2, os.kill, (worker, signal.SIGCONT)).start()
     (tmp_path / "late-gate").touch()
     settings[0]["gate"] = str(tmp_path / "late-gate")
-    outcome, events = run([Job("held-0", settings[0])], "gated", tmp_path / "sweep", patience_s=60)
+    events: list[Event] = []
+
+    def wakes(event: Event) -> None:
+        events.append(event)
+        if event.kind == "waiting":
+            os.kill(worker, signal.SIGCONT)
+
+    job = Job("held-0", settings[0])
+    outcome = sweep(
+        [job], "sweep_jobs:gated", tmp_path / "sweep", patience_s=HANG_S, on_event=wakes
+    )
     assert events[0].kind == "waiting"
     assert outcome.results == {"held-0": {"name": "held-0"}}
     assert Log(tmp_path).count("end") == {"held-0": 1}
@@ -405,11 +416,20 @@ def test_without_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run(squares(1), "square", tmp_path, engine="ray")
 
 
+# How long Ray's processes wait for each other.
+_RAY_LIMITS_S = (
+    "RAY_gcs_server_request_timeout_seconds", "RAY_gcs_rpc_server_connect_timeout_s",
+    "RAY_worker_register_timeout_seconds", "RAY_DASHBOARD_STARTUP_TIMEOUT_S",
+)  # fmt: skip
+
+
 @pytest.fixture
 def private_ray(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Ray that this test alone can talk to, and that leaves no token in the home folder."""
     pytest.importorskip("ray")
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    for limit in _RAY_LIMITS_S:
+        monkeypatch.setenv(limit, f"{HANG_S:.0f}")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
 
@@ -433,7 +453,7 @@ def ray_cluster(private_ray: None, tmp_path: Path) -> Iterator[str]:
         yield found[1]
     finally:
         node.terminate()
-        node.wait(60)
+        node.wait(HANG_S)
 
 
 def test_killed_driver_and_killed_worker_on_a_cluster(
