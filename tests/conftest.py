@@ -14,7 +14,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     torch.set_num_threads(1)
 
 # What takes longest begins first, or the other workers wait for it in the end.
-LONG = ("test_interpreted", "test_against_the_log_space_dp[cpu-10000")
+LONG = (
+    "test_interpreted", "test_against_the_log_space_dp[cpu-10000", "test_two_processes_are_one",
+)  # fmt: skip
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -134,7 +134,7 @@ LARGE = {1000: (1, 10, 300, 999), 10_000: (10, 1000, 9999)}
 
 
 @cache
-def large(n: int) -> tuple[Problem, ...]:
+def large(n: int, scale: float) -> tuple[Problem, ...]:
     """Out of reach of enumeration; by the log-space DP in extended precision."""
     generator = torch.Generator().manual_seed(n)
     return tuple(
@@ -145,5 +145,4 @@ def large(n: int) -> tuple[Problem, ...]:
             generator,
         )
         for k in LARGE[n]
-        for scale in (1.0, 30.0)
     )

@@ -71,11 +71,12 @@ def test_against_enumeration(n: int, method: str, dtype: torch.dtype, device: to
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("scale", [1.0, 30.0])
 @pytest.mark.parametrize("n", LARGE)
 def test_against_the_log_space_dp(
-    n: int, method: str, dtype: torch.dtype, device: torch.device
+    n: int, scale: float, method: str, dtype: torch.dtype, device: torch.device
 ) -> None:
-    check_all(list(large(n)), method, dtype, device)
+    check_all(list(large(n, scale)), method, dtype, device)
 
 
 @pytest.mark.parametrize("method", METHODS)

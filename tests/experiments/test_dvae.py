@@ -27,6 +27,7 @@ from experiments.dvae.objective import Objective, Share, softmax_divergence
 from experiments.dvae.results import Outcome, best, judge
 from experiments.dvae.settings import Settings
 from experiments.dvae.training import Recipe, Training, train
+from experiments.report import Page
 from ksubset import oracle
 
 ROOT = Path(__file__).parents[2]
@@ -217,6 +218,13 @@ app()
 """
 
 
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report without them: they take longer than the training of a small study."""
+    monkeypatch.setattr(study, "page", lambda *_: Page("", ""))
+
+
+@pytest.mark.usefixtures("no_figures")
 def test_killed_and_resumed(tmp_path: Path) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     assert invoke(*TINY, "--output", str(whole)).exit_code == 0
@@ -360,6 +368,7 @@ def test_bad_models(tmp_path: Path) -> None:
             bound(torch.zeros(5, 6), 0)
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_two_processes_are_one(tmp_path: Path) -> None:
     options = ["--k", "10", "--methods", "simple,imle-gumbel", "--epochs", "1"]
     options += ["--seeds", "2", "--precision", "float64"]

@@ -72,22 +72,28 @@ def check_moments() -> None:
                 assert abs(value[i] - truth) <= TOLERANCE.scalar * (1 + abs(truth)), p.name
 
 
-def check_samples() -> None:
+def _check_samples(logits: torch.Tensor, k: torch.Tensor, rounds: int, draws: int) -> None:
     """Few draws: the interpreter takes milliseconds for each. On CUDA there are millions."""
-    _check_samples(rounds=1024, draws=300)
+    seeds = torch.randint(1 << 60, (draws, len(k)), generator=torch.Generator().manual_seed(1))
+    z, _ = rows.sample(logits, k, seeds, rounds)
+    for row in range(len(k)):
+        assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
+
+
+SAMPLED = torch.tensor([[0.5, -1.0, 1.5, -INF], [2.0, -1.0, INF, 0.0]])
+
+
+def check_samples_without_an_item() -> None:
+    _check_samples(SAMPLED[:1], torch.tensor([1]), rounds=1024, draws=300)
+
+
+def check_samples_with_an_item() -> None:
+    _check_samples(SAMPLED[1:], torch.tensor([2]), rounds=1024, draws=300)
 
 
 def check_fallback_of_samples() -> None:
-    _check_samples(rounds=0, draws=60)
-
-
-def _check_samples(rounds: int, draws: int) -> None:
-    logits = torch.tensor([[0.5, -1.0, 1.5, -INF], [2.0, -1.0, INF, 0.0]])
-    k = torch.tensor([1, 2])
-    seeds = torch.randint(1 << 60, (draws, 2), generator=torch.Generator().manual_seed(1))
-    z, _ = rows.sample(logits, k, seeds, rounds)
-    for row in range(2):
-        assert p_value(z[:, row], logits[row].double(), int(k[row])) > FALSE_ALARM
+    """Two rows at once, with a k each."""
+    _check_samples(SAMPLED, torch.tensor([1, 2]), rounds=0, draws=60)
 
 
 def check_bad_rows() -> None:

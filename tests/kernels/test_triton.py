@@ -17,15 +17,16 @@ SCRIPT = Path(__file__).with_name("interpreted_triton.py")
 
 # What one process checks takes some 25 seconds, its start four of them.
 PARTS = [
-    ["check_samples"],
-    ["check_fallback_of_samples", "check_impossible_counts"],
+    ["check_samples_without_an_item", "check_impossible_counts"],
+    ["check_samples_with_an_item", "check_bad_rows"],
+    ["check_fallback_of_samples", "check_no_choice_left"],
     ["check_first_quarters_of_8"],
     ["check_last_quarters_of_8"],
     ["check_first_quarters_of_30", "check_quarters_without_a_choice"],
-    ["check_last_quarters_of_30", "check_bad_rows"],
+    ["check_last_quarters_of_30"],
     ["check_many_draws"],
     ["check_moments"],
-    ["check_long_rows", "check_no_choice_left", "check_one_k_for_all_rows"],
+    ["check_long_rows", "check_one_k_for_all_rows"],
     ["check_levels_far_apart", "check_long_samples"],
 ]
 
