@@ -352,7 +352,10 @@ def operators() -> dict[str, tuple[object, ...]]:
     k = torch.tensor([1, 2, 3])
     t = torch.ops.ksubset.tilt(x, k, "auto").detach().requires_grad_()
     seeds = torch.randint(1 << 60, (2, 3))
+    _, mu, _, log_mass, _ = (part.detach() for part in torch.ops.ksubset.infer(x, k, "auto"))
+    t_p, t_q = (t.detach().double().requires_grad_() for _ in range(2))
     return {
+        "divergence": (t_p, t_q, mu, mu, log_mass, log_mass, k, k, "auto"),
         "tilt": (x, k, "auto"),
         "infer": (x, k, "spectral"),
         "entropy": (x, k, "dp"),
