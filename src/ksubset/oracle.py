@@ -34,6 +34,7 @@ __all__ = [
     "log_probabilities",
     "marginals",
     "support",
+    "swap_rates",
     "third_cumulant",
 ]
 
@@ -211,6 +212,68 @@ def kl_divergence(logits_p: Tensor, logits_q: Tensor, k: int) -> Tensor:
     """
     log_p, log_q = log_probabilities(logits_p, k), log_probabilities(logits_q, k)
     return torch.where(log_p > -torch.inf, log_p.exp() * (log_p - log_q), 0.0).sum()
+
+
+def swap_rates(logits: Tensor, z: Tensor) -> Tensor:
+    r"""The rates of the swap process, at which a chosen item i gives way to an item j that is not:
+    :math:`r_{ij}(z) = \frac{w_j}{e_k(w)} \sum_{s=0}^{k-1} \frac{1}{s + 1} e_{k-1-s}(B)\, e_s(D)`.
+
+    Here :math:`w = e^\theta`, B are the weights of the chosen items other than i, D those of the
+    items that are neither chosen nor j, and :math:`e_m` are elementary symmetric polynomials. The
+    process is reversible with respect to the k-subset distribution. The rates out of a chosen item
+    add up to :math:`1 - \mu_i`, those into another to :math:`\mu_j`, so that the generator maps
+    z to :math:`\mu - z`. For any f, :math:`\nabla_\theta \mathrm{E} f(z)` is therefore half the
+    mean of the sum of :math:`r_{ij}(z) (e_i - e_j) (f(z) - f(z'))` over all swaps
+    :math:`z' = z - e_i + e_j`.
+
+    Args:
+        logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
+        z: (n,), a k-hot vector that these logits allow.
+
+    Returns:
+        float64 (n, n); zero unless i is chosen and j is not.
+
+    Examples:
+        >>> logits = torch.tensor([1.0, 0.0, 0.0, -1.0])
+        >>> rates = oracle.swap_rates(logits, torch.tensor([1.0, 0.0, 1.0, 0.0]))
+        >>> mu = oracle.marginals(logits, 2)
+        >>> torch.allclose(rates.sum(1)[[0, 2]], 1 - mu[[0, 2]])  # flow out of 0 and 2
+        True
+        >>> torch.allclose(rates.sum(0)[[1, 3]], mu[[1, 3]])  # flow into 1 and 3
+        True
+    """
+    logits = logits.detach().to("cpu", torch.float64)
+    rates = torch.zeros(len(logits), len(logits), dtype=torch.float64)
+    free = logits.isfinite()
+    inside, outside = (
+        torch.nonzero(free & (z.cpu() == value)).flatten().tolist() for value in (1, 0)
+    )
+    k = len(inside)
+    if not k or not outside:
+        return rates
+    weights = (logits - logits[free].median()).exp()
+    total = _elementary(weights[free])[k]
+    for i in inside:
+        kept = _elementary(weights[[b for b in inside if b != i]])
+        for j in outside:
+            rest = _elementary(weights[[d for d in outside if d != j]])
+            terms = [kept[k - 1 - s] * rest[s] * _share(s) for s in range(min(k, len(rest)))]
+            rates[i, j] = weights[j] * sum(terms) / total
+    return rates
+
+
+def _share(s: int) -> float:
+    """How a choice of s items that both sides of a swap could come from is shared among them."""
+    return 1 / (s + 1)
+
+
+def _elementary(weights: Tensor) -> Tensor:
+    """The elementary symmetric polynomials e_0, ..., e_m of m weights."""
+    result = torch.ones(1, dtype=torch.float64)
+    for weight in weights:
+        shifted = torch.nn.functional.pad(result, (1, 0)) * weight
+        result = torch.nn.functional.pad(result, (0, 1)) + shifted
+    return result
 
 
 class LogSpaceDP:
