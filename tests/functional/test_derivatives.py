@@ -355,7 +355,7 @@ def operators() -> dict[str, tuple[object, ...]]:
     _, mu, _, log_mass, _ = (part.detach() for part in torch.ops.ksubset.infer(x, k, "auto"))
     t_p, t_q = (t.detach().double().requires_grad_() for _ in range(2))
     return {
-        "divergence": (t_p, t_q, mu, mu, log_mass, log_mass, k, k, "auto"),
+        "divergence": (t_p, t_q, mu, mu, 1 - mu, log_mass, log_mass, k, k, "auto"),
         "tilt": (x, k, "auto"),
         "infer": (x, k, "spectral"),
         "entropy": (x, k, "dp"),

@@ -91,3 +91,36 @@ def test_forced_items_are_not_uniform() -> None:
     torch.testing.assert_close(value, torch.tensor(4.0).log())  # one of four, always the same
     value = ksubset.kl_to_uniform(logits, 2)
     torch.testing.assert_close(value, torch.tensor(6.0).log() - ksubset.entropy(logits, 2))
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_what_p_hardly_ever_does_and_q_never(dtype: torch.dtype, method: str) -> None:
+    """The probability that a likely item is left out has digits of its own."""
+    for p, q, k in (
+        ([0.0, 0.0, 20.0], [0.0, 0.0, 1e12], 2),
+        ([20.0, 0.0], [1e9, 0.0], 1),
+        ([30.0, 30.0, 0.0, 0.0], [1e9, 1e9, 0.0, 0.0], 2),
+        ([18.0] * 40 + [0.0] * 60, [1e6] * 40 + [0.0] * 60, 40),
+    ):
+        given, other = (torch.tensor(x, dtype=dtype) for x in (p, q))
+        truth = _truth(given, other, k)[0]
+        value = ksubset.kl_divergence(given, other, k, method=method).item()
+        assert value == pytest.approx(truth, rel=1e-5 if dtype == torch.float32 else 1e-11)
+
+
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_differences_that_overflow(method: str) -> None:
+    """In float32 the tilted logits do, in float64 their difference."""
+    p, q = torch.tensor([3e38, 3e38, -3e38]), torch.tensor([3e38, -3e38, 3e38])
+    p.requires_grad_()
+    q.requires_grad_()
+    value = ksubset.kl_divergence(p, q, 1, method=method)
+    torch.testing.assert_close(value.detach(), torch.tensor(3e38))
+    by_p, by_q = torch.autograd.grad(value, (p, q))
+    torch.testing.assert_close(by_q, torch.tensor([0.0, -0.5, 0.5]))
+    assert by_p.isfinite().all()
+    wide = torch.tensor([1e308, -1e308, 0.0, 0.0], dtype=torch.float64, requires_grad=True)
+    value = ksubset.kl_divergence(wide, -wide.detach(), 2, method=method)
+    assert not value.isnan()
+    assert not torch.autograd.grad(value, wide)[0].isnan().any()

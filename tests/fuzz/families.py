@@ -66,8 +66,9 @@ FAMILIES: dict[str, Callable[[Random, int], Array]] = {
 
 
 def neighbour(rng: Random, row: Array) -> Array:
-    """Logits to take the divergence to: another row, one close by, the same shifted, or flat."""
-    kind = rng.integers(4)
+    """Logits to take the divergence to: one close by, the row shifted, stretched or flattened, or
+    another one."""
+    kind = rng.integers(5)
     noise = rng.normal(size=len(row))
     if kind == 0:
         return row + 10 ** rng.uniform(-6, 1) * noise
@@ -75,6 +76,8 @@ def neighbour(rng: Random, row: Array) -> Array:
         return row + 10 ** rng.uniform(-3, 4)
     if kind == 2:
         return np.where(np.isfinite(row), 0.0, row)
+    if kind == 3:
+        return row * 10 ** rng.uniform(0, 4)
     return np.where(np.isfinite(row), rng.uniform(0.1, 5) * noise, row)
 
 

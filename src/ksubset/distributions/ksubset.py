@@ -42,8 +42,9 @@ class KSubset(Distribution):
     is (n,).
 
     The mean and what :meth:`log_prob` needs are worked out once and kept until the logits are
-    written to, as PyTorch counts it: a write through ``.data`` or a shared NumPy array goes
-    unnoticed. Nothing is kept for parameters, which optimisers write to.
+    written to, as PyTorch counts it: a write through ``.data`` or a shared NumPy array, and that
+    of a fused optimiser to the parameter that the logits are a detached view of, go unnoticed.
+    Nothing is kept for parameters themselves.
 
     Args:
         k: the number of chosen items, an int or an integer tensor broadcast over the batch.

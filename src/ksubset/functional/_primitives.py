@@ -298,8 +298,8 @@ class _Entropy(_SingleLevelFunction):
 
 
 class _Divergence(_SingleLevelFunction):
-    """(tilted_p, tilted_q, marginals_p, marginals_q, log_mass_p, log_mass_q, k_p, k_q, method)
-    -> KL(p || q).
+    """(tilted_p, tilted_q, marginals_p, marginals_q, rests_p, log_mass_p, log_mass_q, k_p, k_q,
+    method) -> KL(p || q).
 
     Its gradients are Cov_p (t_p - t_q) and mu_q - mu_p. They account for everything that depends on
     the logits: nothing flows through marginals and masses.
@@ -311,18 +311,21 @@ class _Divergence(_SingleLevelFunction):
         tilted_q: Tensor,
         marginals_p: Tensor,
         marginals_q: Tensor,
+        rests_p: Tensor,
         log_mass_p: Tensor,
         log_mass_q: Tensor,
         k_p: Tensor,
         k_q: Tensor,
         method: str,
     ) -> Tensor:
-        return kernels.divergence(tilted_p, tilted_q, marginals_p, log_mass_p, log_mass_q, k_p, k_q)
+        return kernels.divergence(
+            tilted_p, tilted_q, marginals_p, rests_p, log_mass_p, log_mass_q, k_p, k_q
+        )
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         ctx.method = inputs[-1]
-        _save(ctx, *inputs[:4], inputs[6])
+        _save(ctx, *inputs[:4], inputs[7])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
@@ -336,7 +339,7 @@ class _Divergence(_SingleLevelFunction):
                 for_p = covariance_product(narrow, k, direction, ctx.method).to(tilted_p.dtype)
             if ctx.needs_input_grad[1]:
                 for_q = (grad * (marginals_q - marginals_p)).to(tilted_q.dtype)
-        return for_p, for_q, *(None,) * 7
+        return for_p, for_q, *(None,) * 8
 
     @staticmethod
     def jvp(ctx: Any, of_p: Tensor | None, of_q: Tensor | None, *_: Any) -> Any:
@@ -354,12 +357,12 @@ class _Divergence(_SingleLevelFunction):
 def _distance(tilted_p: Tensor, tilted_q: Tensor, dtype: torch.dtype) -> Tensor:
     """The difference of the logits, less its mean under p: Cov_p takes no notice of constants, and
     a narrower type has its digits for what is left."""
-    distance = _finite(tilted_p) - _finite(tilted_q)
+    largest = torch.finfo(dtype).max / 4
+    distance = (_finite(tilted_p) - _finite(tilted_q)).clamp(-largest, largest)
     spread = (torch.sigmoid(tilted_p) * torch.sigmoid(-tilted_p)).detach()
     total = spread.sum(-1, keepdim=True).clamp_min(torch.finfo(spread.dtype).tiny)
-    mean = (spread * distance.detach()).sum(-1, keepdim=True) / total
-    largest = torch.finfo(dtype).max
-    return (distance - mean).clamp(-largest, largest).to(dtype)
+    mean = (spread / total * distance.detach()).sum(-1, keepdim=True)
+    return (distance - mean).to(dtype)
 
 
 class _CovarianceProduct(_SingleLevelFunction):
@@ -506,11 +509,11 @@ entropy = _register(
 )
 divergence = _register(
     "divergence",
-    "(Tensor tilted_p, Tensor tilted_q, Tensor marginals_p, Tensor marginals_q, "
+    "(Tensor tilted_p, Tensor tilted_q, Tensor marginals_p, Tensor marginals_q, Tensor rests_p, "
     "Tensor log_mass_p, Tensor log_mass_q, Tensor k_p, Tensor k_q, str method) -> Tensor",
     _Divergence,
     lambda tilted_p, tilted_q, marginals_p, *rest: marginals_p.new_empty(marginals_p.shape[0]),
-    rows_in=(*(0,) * 8, None),
+    rows_in=(*(0,) * 9, None),
     rows_out=(0,),
 )
 covariance_product = _register(

@@ -443,7 +443,8 @@ def kl_divergence(
             f"the batch shapes of p, {tuple(first.batch_shape)}, and q, "
             f"{tuple(second.batch_shape)}, must broadcast"
         ) from None
-    value = _divergence(_moments(first, method), _moments(second, method), method)
+    p = _moments(first, method, exact_rests=True)
+    value = _divergence(p, _moments(second, method), method)
     return value.to(torch.promote_types(first.logits.dtype, second.logits.dtype))
 
 
@@ -457,23 +458,30 @@ class _Moments(NamedTuple):
 
     tilted: Tensor  # in the widest type, with the special values of kernels.coins
     marginals: Tensor
+    rests: Tensor  # 1 - marginals
     log_mass: Tensor  # log P(S = k) of the tilted coins
     k: Tensor
 
 
-def _moments(given: Problem, method: str) -> _Moments:
+def _moments(given: Problem, method: str, exact_rests: bool = False) -> _Moments:
     theta = given.logits
     if not kernels.are_compiled(theta, method):
         theta = theta.to(widest(theta))  # float32 has log P(S = k) to six digits only
     _, mu, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
     if tilted.dtype != shift.dtype:
-        # As accurate as the logits themselves, where ``tilted`` is rounded.
+        # As accurate as the logits themselves, where ``tilted`` is rounded and may overflow.
+        has_choice = tilted.isfinite().any(-1, keepdim=True)
         exact = theta.to(shift.dtype) + shift.unsqueeze(-1)
-        tilted = torch.where(tilted.isfinite(), exact, tilted.detach().to(shift.dtype))
+        exact = torch.where(theta.isfinite() & has_choice, exact, tilted.detach().to(exact.dtype))
+        tilted = torch.where(tilted.isnan(), torch.nan, exact)
+    rests = 1 - mu.detach()
+    if exact_rests:  # the marginals of what is left out
+        rests = _primitives.infer(-theta.detach(), given.n - given.k, method)[1]
     shape = (*given.batch_shape, given.n)
     return _Moments(
         tilted.reshape(shape),
         mu.reshape(shape),
+        rests.reshape(shape),
         log_mass.reshape(given.batch_shape),
         given.k.reshape(given.batch_shape),
     )
@@ -483,7 +491,7 @@ def _divergence(p: _Moments, q: _Moments, method: str) -> Tensor:
     """KL(p || q) in the batch shape of both."""
     batch_shape = torch.broadcast_shapes(p.k.shape, q.k.shape)
     n, rows = p.tilted.shape[-1], math.prod(batch_shape)
-    vectors = (p.tilted, q.tilted, p.marginals, q.marginals)
+    vectors = (p.tilted, q.tilted, p.marginals, q.marginals, p.rests)
     scalars = (p.log_mass, q.log_mass, p.k, q.k)
     value = _primitives.divergence(
         *(x.expand(*batch_shape, n).reshape(rows, n) for x in vectors),
@@ -534,7 +542,7 @@ def _uniform(p: _Moments, allowed: Tensor) -> _Moments:
     log_mass = subsets + torch.special.xlogy(size, chance)
     log_mass = log_mass + torch.special.xlog1py(count - size, -chance)
     tilted = torch.where(allowed, torch.logit(chance).unsqueeze(-1), -torch.inf)
-    return _Moments(tilted, p.marginals.detach(), log_mass, p.k)
+    return _Moments(tilted, p.marginals.detach(), p.rests, log_mass, p.k)
 
 
 def mode(

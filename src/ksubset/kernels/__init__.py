@@ -122,19 +122,20 @@ def divergence(
     tilted_p: Tensor,
     tilted_q: Tensor,
     marginals: Tensor,
+    rests: Tensor,
     log_mass_p: Tensor,
     log_mass_q: Tensor,
     k_p: Tensor,
     k_q: Tensor,
 ) -> Tensor:
-    """KL(p || q), (rows,), from what :func:`infer` knows of p and q and the marginals of p.
+    """KL(p || q), (rows,), from what :func:`infer` knows of p and q, the marginals of p and 1 less
+    them, which must have digits of its own where q finds unlikely what p hardly ever does.
 
     Every term is small where p and q are close: their tilted coins differ as little as they do.
     """
     heads_p, tails_p = _coins.log_outcomes(tilted_p)
     heads_q, tails_q = _coins.log_outcomes(tilted_q)
-    mu = marginals.to(heads_p.dtype)
-    terms = mu * (heads_p - heads_q) + (1 - mu) * (tails_p - tails_q)
+    terms = marginals * (heads_p - heads_q) + rests * (tails_p - tails_q)
     value = terms.sum(-1) + (log_mass_q - log_mass_p)
     never, always = tilted_q == -torch.inf, tilted_q == torch.inf
     outside = (never & (tilted_p > -torch.inf)) | (always & (tilted_p < torch.inf))
