@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
-from fuzz.bounds import BOUNDS
+from fuzz.bounds import BOUNDS, ON_CUDA
 from fuzz.exact import Array, Exact
 from fuzz.families import FAMILIES, neighbour, size
 from torch import Tensor
@@ -98,7 +98,7 @@ class Report:
         self, batch: Batch, name: str, kind: str, got: Tensor, truth: Array, scale: Array
     ) -> None:
         """Compare (rows,) or (rows, n) with the truth; ``scale`` is (rows,) or like the truth."""
-        bound = BOUNDS[batch.working][kind]
+        bound = BOUNDS[batch.working][kind] * (ON_CUDA.get(kind, 1) if got.is_cuda else 1)
         value = got.detach().double().cpu().numpy()
         truth = truth.astype(np.float64)
         scale = np.broadcast_to(
@@ -278,7 +278,8 @@ def _divergences(batch: Batch, exact: Exact, report: Report) -> None:
     by_p, by_q = _grad(value, p, q, graph=True)
     slope = exact.covariance_product(distance)
     # Logits far from zero are rounded at their own size.
-    scale = _spread(exact, distance) + 1e-6 * np.abs(np.where(exact.open, distance, 0)).max(1)
+    rounded = 1e-4 * np.abs(np.where(exact.open, distance, 0)).max(1)
+    scale = _spread(exact, distance) + rounded
     report.add(batch, "kl_divergence' (p)", "covariance", by_p, slope, scale)
     change = np.where(other.finite, other.marginals - exact.marginals, 0)
     report.add(batch, "kl_divergence' (q)", "marginals", by_q, change, 2 * np.ones(exact.rows))
@@ -288,6 +289,7 @@ def _divergences(batch: Batch, exact: Exact, report: Report) -> None:
     back = exact.covariance_product(np.where(other.finite, w, 0))
     curve = exact.third_cumulant_product(distance, u) + moved - back
     scale = _spread(exact, distance, u) + _spread(exact, u) + _spread(exact, w)
+    scale = scale + rounded * np.abs(u).max(1)
     report.add(batch, "kl_divergence'' (p)", "third cumulant", twice_p, curve, scale)
     curve = other.covariance_product(w) - np.where(other.finite, moved, 0)
     scale = _spread(other, w) + _spread(exact, u)

@@ -18,6 +18,8 @@ WIDE = np.longdouble
 
 # Items whose logits are further than this from where the choice is made are as good as certain.
 FAR = 2000
+# What is less likely does not count, however much less likely another distribution finds it.
+NEVER = 1e-30
 
 
 class Exact:
@@ -155,8 +157,9 @@ class Exact:
         other_take, other_leave = other._log_taking()
         width = self.width
         with np.errstate(invalid="ignore"):
-            terms = np.where(self.chosen > 0, self.chosen * (take - other_take[..., :width]), 0)
-            terms += np.where(self.left > 0, self.left * (leave - other_leave[..., :width]), 0)
+            taken, kept = self.chosen, self.left
+            terms = np.where(taken > NEVER, taken * (take - other_take[..., :width]), 0)
+            terms += np.where(kept > NEVER, kept * (leave - other_leave[..., :width]), 0)
         # A state that the other cannot reach has no conditional probabilities there.
         total = np.where(np.isnan(terms), np.inf, terms).sum((0, 2))
         return np.where(self.k == other.k, total, np.inf)
