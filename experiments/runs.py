@@ -78,7 +78,9 @@ def run_folder(path: Path, overwrite: bool = False) -> Iterator[RunFolder]:
     left of one that was killed.
     """
     with _partial(path, overwrite) as partial:
-        _make_room(partial, overwrite)
+        if (left := _left_in(partial)) and not overwrite:
+            raise ValueError(f"{partial} is an unfinished run: --overwrite drops it")
+        _remove(left)
         work = Path(tempfile.mkdtemp(prefix=".run-", dir=partial))
         yield RunFolder(work)
         work.chmod(0o755)
@@ -105,7 +107,15 @@ def resumable_folder(
         resume: go on with an unfinished one, if there is one.
     """
     with _partial(path, overwrite) as partial:
-        _make_room(partial, overwrite, identity if resume else None)
+        if left := _left_in(partial):
+            if resume:
+                _check_identity(partial, identity)
+            elif overwrite:
+                _remove(left)
+            else:
+                raise ValueError(
+                    f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
+                )
         folder = RunFolder(partial)
         folder.json(_IDENTITY, identity)
         yield folder
@@ -141,31 +151,20 @@ def _work_in(partial: Path) -> list[Path]:
     ]
 
 
-def _make_room(partial: Path, overwrite: bool, identity: Mapping[str, Any] | None = None) -> None:
-    """Raise unless a run may begin there, or go on if it is of that identity; remove what is in
-    its way, and what was being written when a process was killed."""
-    work = _work_in(partial)
-    if work and not (partial / _IDENTITY).is_file():
+def _left_in(partial: Path) -> list[Path]:
+    """What an unfinished run has left, without what was being written when it was killed, which is
+    removed."""
+    left = _work_in(partial)
+    if left and not (partial / _IDENTITY).is_file():
         raise ValueError(f"{partial} holds something that is not a run: it is left alone")
-    for path in sorted(partial.rglob(".*"), reverse=True):  # what is inside a folder first
-        if _UNFINISHED.fullmatch(path.name):
-            _remove(path)
-    if not work:
-        return
-    if identity is not None:
-        _check_identity(partial, identity)
-    elif overwrite:
-        # Not the folder itself: it is what is locked.
-        for path in work:
-            _remove(path)
-    else:
-        raise ValueError(
-            f"{partial} is an unfinished run: --resume continues it, --overwrite drops it"
-        )
+    unfinished = sorted(partial.rglob(".*"), reverse=True)  # what is inside a folder first
+    _remove([path for path in unfinished if _UNFINISHED.fullmatch(path.name)])
+    return left
 
 
-def _remove(path: Path) -> None:
-    shutil.rmtree(path) if path.is_dir() else path.unlink()
+def _remove(paths: list[Path]) -> None:
+    for path in paths:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _check_identity(partial: Path, identity: Mapping[str, Any]) -> None:
