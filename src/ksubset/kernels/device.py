@@ -50,8 +50,19 @@ def _numba() -> Any:
     try:
         from ksubset.kernels import cpu
     except Exception as error:  # no Numba, a broken one, or its compiler is switched off
+        if _interrupted(error):
+            raise
         logging.getLogger("ksubset").warning(
             "ksubset: no compiled kernels on CPUs, torch operations take their place: %s", error
         )
         return None
     return cpu
+
+
+def _interrupted(error: BaseException | None) -> bool:
+    """Whether the user stopped an import: modules in C make an ImportError of that."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
