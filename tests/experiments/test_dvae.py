@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -182,6 +183,7 @@ def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
         elbo = sum(found["losses"][name][0][-1] for name in ("reconstruction", "divergence"))
         assert -found["importance"][0] < elbo + 0.5
     page = (output / "report.html").read_text()
+    assert re.search(r", in \d+ seconds\.", page)
     assert page.count("<svg") == 8
     assert not any(mark in page for mark in ('src="http', 'href="http', "@import", "url(http"))
     assert list((output / "tensorboard" / "training").rglob("events*"))
@@ -220,8 +222,8 @@ app()
 
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A report without them: they take longer than the training of a small study."""
-    monkeypatch.setattr(study, "page", lambda *_: Page("", ""))
+    """A report of how long it took, without them: they take longer than a small study."""
+    monkeypatch.setattr(study, "page", lambda *given: Page("", f"in {given[-1]}."))
 
 
 @pytest.mark.usefixtures("no_figures")
