@@ -54,10 +54,10 @@ def test_masks_written_as_large_numbers(method: str) -> None:
 @pytest.mark.parametrize(("n", "k"), [(1000, 530), (10_000, 530)])
 def test_nearly_equal_logits(n: int, k: int, level: float, method: str) -> None:
     """Rounding of equal coins has one sign: it must not add up."""
-    if n > 1000 and method in ("dp", "tree"):
+    if n > 1000 and (method in ("dp", "tree") or level != 0.37):
         pytest.skip("slow, and the same as for 1000 items")
     p = torch.full((n,), level)
-    for size in (1e-3, 1e-5):
+    for size in (1e-3, 1e-5) if n <= 1000 else (1e-3,):
         value, by_p, by_q = _off(p, p + size * torch.randn(n), k, method)
         assert value < 5e-7
         assert by_p < 1e-5 * size
