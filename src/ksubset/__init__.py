@@ -21,6 +21,7 @@ from ksubset.functional import (
     sample,
     sample_indices,
     simple,
+    swap,
 )
 
 __version__ = "0.1.0"
@@ -49,4 +50,5 @@ __all__ = [
     "sample",
     "sample_indices",
     "simple",
+    "swap",
 ]

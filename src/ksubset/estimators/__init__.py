@@ -21,10 +21,12 @@ from ksubset.estimators.exact import Exact
 from ksubset.estimators.imle import IMLE, AdaptiveIMLE
 from ksubset.estimators.muprop import MuProp
 from ksubset.estimators.reinmax import ReinMax
+from ksubset.estimators.removal import CorrectedSwap, Removal
 from ksubset.estimators.score import Score
 from ksubset.estimators.simple import AtMarginals, Simple, SimpleBackward, SimpleForward
 from ksubset.estimators.softsub import L2X, SoftSub
 from ksubset.estimators.straight_through import StraightThrough, StraightThroughGumbel
+from ksubset.estimators.swap import SparseSwap, Swap
 
 __all__ = [
     "ESTIMATORS",
@@ -32,24 +34,32 @@ __all__ = [
     "L2X",
     "AdaptiveIMLE",
     "AtMarginals",
+    "CorrectedSwap",
     "Estimator",
     "Exact",
     "MuProp",
     "Pathwise",
     "ReinMax",
+    "Removal",
     "Score",
     "Simple",
     "SimpleBackward",
     "SimpleForward",
     "SoftSub",
+    "SparseSwap",
     "StraightThrough",
     "StraightThroughGumbel",
+    "Swap",
     "create",
 ]
 
 ESTIMATORS: MappingProxyType[str, Callable[..., Estimator]] = MappingProxyType(
     {
         "exact": Exact,
+        "swap": Swap,
+        "sparse_swap": SparseSwap,
+        "removal": Removal,
+        "corrected_swap": CorrectedSwap,
         "simple": Simple,
         "simple_f": SimpleForward,
         "simple_b": SimpleBackward,
@@ -70,9 +80,9 @@ ESTIMATORS: MappingProxyType[str, Callable[..., Estimator]] = MappingProxyType(
 Examples:
     >>> from ksubset.estimators import ESTIMATORS
     >>> sorted(ESTIMATORS)[:4]
-    ['aimle', 'exact', 'imle', 'l2x']
+    ['aimle', 'corrected_swap', 'exact', 'imle']
     >>> [name for name, kind in ESTIMATORS.items() if not kind.pathwise]
-    ['exact', 'score', 'muprop']
+    ['exact', 'removal', 'corrected_swap', 'score', 'muprop']
 """
 
 

@@ -15,6 +15,7 @@ from ksubset.functional.inference import (
     pairwise_marginals,
 )
 from ksubset.functional.sampling import sample, sample_indices, simple
+from ksubset.functional.swaps import swap
 
 __all__ = [
     "covariance_matrix",
@@ -32,4 +33,5 @@ __all__ = [
     "sample",
     "sample_indices",
     "simple",
+    "swap",
 ]

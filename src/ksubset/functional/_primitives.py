@@ -35,6 +35,7 @@ __all__ = [
     "covariance_product",
     "divergence",
     "entropy",
+    "exchange",
     "infer",
     "sample",
     "third_cumulant_product",
@@ -460,6 +461,28 @@ class _Sample(_SingleLevelFunction):
         return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
 
 
+class _Exchange(_SingleLevelFunction):
+    """(tilted, k, z, v) -> product with the exact swap rates, linear and symmetric in v. They are
+    constants to whoever differentiates it."""
+
+    @staticmethod
+    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
+        return kernels.exchange(tilted, k, z, v)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _save(ctx, *inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        return None, None, None, None if grad is None else exchange(*ctx.saved_tensors, grad)
+
+    @staticmethod
+    def jvp(ctx: Any, _tilted: Any, _k: Any, _z: Any, tangent: Tensor | None) -> Any:
+        tilted, k, z = _primals(ctx)
+        return torch.zeros_like(z) if tangent is None else exchange(tilted, k, z, tangent)
+
+
 tilt = _register(
     "tilt",
     "(Tensor logits, Tensor k, str method) -> Tensor",
@@ -530,6 +553,14 @@ third_cumulant_product = _register(
     _ThirdCumulantProduct,
     lambda tilted, k, u, v, method: torch.empty_like(tilted),
     rows_in=(0, 0, 0, 0, None),
+    rows_out=(0,),
+)
+exchange = _register(
+    "exchange",
+    "(Tensor tilted, Tensor k, Tensor z, Tensor v) -> Tensor",
+    _Exchange,
+    lambda tilted, k, z, v: torch.empty_like(v),
+    rows_in=(0, 0, 0, 0),
     rows_out=(0,),
 )
 sample = _register(

@@ -64,13 +64,13 @@ def simple(
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = math.prod(sample_shape), given.logits.shape[0]  # a seed for every drawn row
         if key is None:
-            seeds = _seeds(shape, given.logits.device, generator)
+            seeds = draw_seeds(shape, given.logits.device, generator)
             rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
-            return _shaped(given, rows, sample_shape)
+            return shaped(given, rows, sample_shape)
         plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:
         return _eager.simple(logits, plan, _random((), logits.device, generator))
-    return _eager.simple(logits, plan, _seeds(plan.seeds, logits.device, generator))
+    return _eager.simple(logits, plan, draw_seeds(plan.seeds, logits.device, generator))
 
 
 def sample(
@@ -159,7 +159,7 @@ def sample_indices(
     return order.masked_fill(z[..., :1].isnan(), -1)
 
 
-def _seeds(
+def draw_seeds(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
     """One for every drawn row. On a CPU, where a random number takes as long as a short row, a
@@ -180,6 +180,7 @@ def _random(
     return seeds.to(device)
 
 
-def _shaped(given: Problem, rows: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+def shaped(given: Problem, rows: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+    """Rows (samples, rows, n) in the shape and type that the user expects."""
     z = given.vector(rows)
     return z.reshape(*sample_shape, *z.shape[1:])

@@ -23,6 +23,7 @@ from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.device import are_compiled, device_kernels
+from ksubset.kernels.swaps import exchange
 
 __all__ = [
     "METHODS",
@@ -33,6 +34,7 @@ __all__ = [
     "covariance_product",
     "divergence",
     "entropy",
+    "exchange",
     "infer",
     "prepare",
     "sample",

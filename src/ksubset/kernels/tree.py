@@ -46,7 +46,7 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     return product
 
 
-def _insides(tails: Tensor, heads: Tensor, width: int) -> list[Tensor]:
+def insides(tails: Tensor, heads: Tensor, width: int) -> list[Tensor]:
     """Level by level from the leaves: (order, rows, nodes, length <= width)."""
     n = tails.shape[-1]
     missing = (1 << max(n - 1, 0).bit_length()) - n
@@ -59,10 +59,10 @@ def _insides(tails: Tensor, heads: Tensor, width: int) -> list[Tensor]:
     return levels
 
 
-def _outsides(levels: list[Tensor], k: Tensor) -> Tensor:
-    """The outside jets of the leaves, (order, rows, leaves, length of a leaf)."""
-    outside = torch.zeros_like(levels[-1])
-    outside[0, :, 0].scatter_(1, k.unsqueeze(-1), 1)
+def outsides(levels: list[Tensor], top: Tensor) -> Tensor:
+    """The outside jets of the leaves, (order, rows, leaves, length of a leaf), from that of the
+    root, (order, rows, 1, length)."""
+    outside = top
     for below in reversed(levels[:-1]):
         length = below.shape[-1]
         # sum_i outside[j + i] sibling[i], a convolution with the sibling reversed
@@ -77,8 +77,10 @@ def _outsides(levels: list[Tensor], k: Tensor) -> Tensor:
 def pairs(reduced: Reduced, *directions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Jets of {heads at i and S = k}, {tails at i and S = k}, (order, rows, n), and P(S = k)."""
     tails, heads = reduced.coins(*directions)
-    levels = _insides(tails, heads, reduced.width)
-    outside = F.pad(_outsides(levels, reduced.k), (0, 1))[:, :, : tails.shape[-1]]
+    levels = insides(tails, heads, reduced.width)
+    top = torch.zeros_like(levels[-1])
+    top[0, :, 0].scatter_(1, reduced.k.unsqueeze(-1), 1)
+    outside = F.pad(outsides(levels, top), (0, 1))[:, :, : tails.shape[-1]]
     mass = levels[-1][0, :, 0].gather(1, reduced.k.unsqueeze(-1)).squeeze(-1)
     return (
         jets.multiply(outside[..., 1], heads),
@@ -90,7 +92,7 @@ def pairs(reduced: Reduced, *directions: Tensor) -> tuple[Tensor, Tensor, Tensor
 def sample(coins: Coins, seeds: Tensor) -> Tensor:
     """k-hot samples (samples, rows, n) for seeds (samples, rows)."""
     reduced = Reduced(coins)
-    levels = [level[0] for level in _insides(*reduced.coins(), reduced.width)]
+    levels = [level[0] for level in insides(*reduced.coins(), reduced.width)]
     keys = random.keys(seeds)
     # How many heads a node can and must show: what rounding, in an FFT above all, must respect.
     most = [F.pad((reduced.p > 0).long(), (0, levels[0].shape[1] - reduced.p.shape[-1]))]

@@ -1,0 +1,117 @@
+"""Gradients from single swaps: the estimators of docs/swaps.md that differentiate the loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ksubset import functional
+from ksubset._arguments import check_sample_shape
+from ksubset.estimators.base import Pathwise, batch_logits, only_gradient
+from ksubset.functional.swaps import PLANS
+from ksubset.kernels.swaps import sparse_product_plan
+
+_BASELINES = ("none", "leave_one_out")
+
+
+class Swap(Pathwise):
+    r"""Exact samples forward; backward, half the sum over all swaps of a chosen item i for another
+    one j of :math:`r_{ij}(z)\, (e_i - e_j)\, (g_i - g_j)`, with :math:`g = \nabla f(z)`.
+
+    Unbiased for every loss that is quadratic in z with the exact plan, and nearly so with the
+    product plan; SIMPLE is for linear losses. Unlike ReinMax's, its noise does not grow with n. For
+    k = 1 it is ReinMax. :func:`ksubset.swap` is the function.
+
+    With several samples the others can serve as a baseline: with :math:`c_s` the mean of their
+    gradients and L(z) the sum above as a matrix, the estimate of sample s is
+    :math:`L(z_s)(g_s - c_s) + \mathrm{Cov}(z)\, c_s`, whose mean is the same.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
+    Args:
+        plan: "product", O(n), or "exact", O(nk).
+        baseline: "none"; or "leave_one_out", for every sample the mean gradient of the others, of
+            which there must be one at least.
+
+    Examples:
+        >>> from ksubset.estimators import Swap
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> target = torch.tensor([2.0, 0.0, 0.0, 0.0])
+        >>> z = Swap().sample(logits, 2, (100_000,))
+        >>> (z - target).square().sum(-1).mean().backward()
+        >>> logits.grad.round(decimals=2)  # the exact gradient
+        tensor([-1.0000,  0.3300,  0.3300,  0.3300])
+    """
+
+    def __init__(self, plan: str = "product", baseline: str = "none") -> None:
+        super().__init__()
+        if plan not in PLANS:
+            raise ValueError(f"plan must be one of {', '.join(PLANS)}, got {plan!r}")
+        if baseline not in _BASELINES:
+            raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
+        self.plan, self.baseline = plan, baseline
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        shape = check_sample_shape(sample_shape)
+        z = functional.swap(logits, k, shape, plan=self.plan, mask=mask, generator=generator)
+        if self.baseline == "none":
+            return z
+        samples = math.prod(shape)
+        if samples < 2:
+            raise ValueError(
+                f"the leave-one-out baseline needs at least 2 samples, got sample_shape {shape}"
+            )
+        # What a sample passes on, L(z_s) g_s, as a vector that g_s multiplies: minus the mean of
+        # the other samples' ones, plus the gradient of the marginals.
+        carried = only_gradient(z).reshape(samples, *z.shape[len(shape) :])
+        others = (carried.sum(0) - carried) / (samples - 1)
+        mean = only_gradient(functional.marginals(logits, k, mask=mask))
+        return z + (mean - others).reshape(z.shape)
+
+
+class SparseSwap(Pathwise):
+    r"""The swap estimate from the gradients of the *chosen* items alone, for routers whose other
+    experts never ran: the sum over swaps of :math:`r_{ij}(z)\, (e_i - e_j)\, g_i`.
+
+    Exact samples forward. Unbiased for linear losses with
+    :math:`r_{ij} = (1 - \mu_i) \mu_j / \sum_{l \notin z} \mu_l`: item i gets
+    :math:`(1 - \mu_i) g_i`, and what they add up to is taken from the items that were not chosen,
+    in proportion to their marginals. :math:`g_i` stands for what the loss would lose without item
+    i; :class:`Removal` evaluates that.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
+    Examples:
+        >>> from ksubset.estimators import SparseSwap
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = SparseSwap().sample(logits, 2)
+        >>> z.backward(z.detach() * 2)  # nothing is known of items that were not chosen
+        >>> torch.equal(logits.grad, torch.where(z > 0, 1.0, -1.0))
+        True
+    """
+
+    def sample(
+        self,
+        logits: Tensor,
+        k: int | Tensor,
+        sample_shape: Sequence[int] = (),
+        *,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        rows = batch_logits(logits, k, mask)
+        z = functional.sample(rows, k, sample_shape, generator=generator)
+        deviations = z - functional.marginals(rows.detach(), k)
+        direction = torch.where(rows.isfinite(), only_gradient(rows), 0)
+        return z + sparse_product_plan(deviations, direction)

@@ -1,0 +1,90 @@
+"""Exact samples whose gradient comes from swaps (docs/swaps.md).
+
+Arguments common to all functions are described in :mod:`ksubset.functional.inference`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ksubset._arguments import check_method, check_sample_shape, problem
+from ksubset.functional import _primitives
+from ksubset.functional.sampling import draw_seeds, shaped
+from ksubset.kernels.swaps import product_plan
+
+__all__ = ["PLANS", "swap"]
+
+PLANS = ("product", "exact")
+
+
+def swap(
+    logits: Tensor,
+    k: int | Tensor,
+    sample_shape: Sequence[int] = (),
+    *,
+    plan: str = "product",
+    mask: Tensor | None = None,
+    generator: torch.Generator | None = None,
+    method: str = "auto",
+    validate_args: bool | None = None,
+) -> Tensor:
+    r"""Exact k-hot samples whose gradient sees curvature: unbiased for quadratic losses.
+
+    The forward pass draws from the k-subset distribution itself. The backward pass compares the
+    sample with every subset that differs from it by one swap of a chosen item i for another one j.
+    With :math:`g = \nabla f(z)`, the gradient is
+
+    :math:`\tfrac12 \sum_{i \in z,\, j \notin z} r_{ij}(z)\, (e_i - e_j)\, (g_i - g_j)`,
+
+    where :math:`r_{ij}(z)` are the rates of a reversible swap process, the plan. The exact rates
+    make the estimate unbiased for every loss that is quadratic in z. The product plan,
+    :math:`r_{ij} = (1 - \mu_i) \mu_j / \sum_{l \notin z} \mu_l`, is exact for k = 1 and k = n - 1
+    and close elsewhere, and needs two sums over the row. Theorem and proof: docs/swaps.md.
+
+    A second derivative treats the plan as a constant.
+
+    Args:
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        sample_shape: the leading shape of several samples per row.
+        plan: "product", O(n), or "exact", O(nk).
+        mask: boolean, broadcast to the logits; False forbids an item.
+        generator: the source of randomness; the same seed gives the same samples.
+        method: "auto", "spectral", "dp" or "tree": algorithms that give the same result.
+        validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
+
+    Returns:
+        k-hot (*sample_shape, ..., n), in the type of the logits.
+
+    Examples:
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = swap(logits, 2)
+        >>> z.square().sum().backward()  # always 2: each swap loses as much as it gains
+        >>> logits.grad
+        tensor([0., 0., 0., 0.])
+    """
+    if plan not in PLANS:
+        raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+    sample_shape = check_sample_shape(sample_shape)
+    check_method(method)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    rows = given.logits.detach()
+    samples = math.prod(sample_shape)
+    seeds = draw_seeds((samples, rows.shape[0]), rows.device, generator)
+    z, tilted = _primitives.sample(rows, given.k, seeds, method)
+    deviations = z - _primitives.infer(rows, given.k, method)[1]
+    # Zero, with the gradient of the logits; the estimate is linear and symmetric in g.
+    direction = torch.where(given.logits.isfinite(), given.logits - rows, 0)
+    if plan == "product":
+        carried = product_plan(deviations, direction)
+    else:
+        exchanged = _primitives.exchange(
+            *(x.expand(samples, *x.shape).flatten(0, 1) for x in (tilted, given.k)),
+            z.flatten(0, 1), direction.expand(z.shape).flatten(0, 1),
+        )  # fmt: skip
+        carried = 0.5 * (deviations.abs() * direction - exchanged.reshape(z.shape))
+    return shaped(given, z + carried, sample_shape)
