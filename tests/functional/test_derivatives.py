@@ -352,6 +352,8 @@ def operators() -> dict[str, tuple[object, ...]]:
     k = torch.tensor([1, 2, 3])
     t = torch.ops.ksubset.tilt(x, k, "auto").detach().requires_grad_()
     seeds = torch.randint(1 << 60, (2, 3))
+    z = torch.ops.ksubset.sample(x, k, seeds, "auto")[0].detach()
+    each = torch.randn(2, 3, 6, requires_grad=True)
     _, mu, _, log_mass, _ = (part.detach() for part in torch.ops.ksubset.infer(x, k, "auto"))
     t_p, t_q = (t.detach().double().requires_grad_() for _ in range(2))
     return {
@@ -361,6 +363,9 @@ def operators() -> dict[str, tuple[object, ...]]:
         "entropy": (x, k, "dp"),
         "covariance_product": (t, k, v, "tree"),
         "sample": (x, k, seeds, "auto"),
+        "swap": (x, k, seeds, "auto"),
+        "swap_product": (t.detach(), k, z, each, "auto"),
+        "exchange": (t.detach(), k, z[0], v),
     } | {"third_cumulant_product": (t.detach(), k, u.detach(), v.detach(), "spectral")}
 
 

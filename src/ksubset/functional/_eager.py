@@ -1,11 +1,11 @@
-"""SIMPLE's samples in plain eager mode, with one node in the graph and no other operation.
+"""Samples in plain eager mode, with one node in the graph and no other operation.
 
 On a GPU a small kernel takes less time than each operator around it, and than the checks before
-it. Where nobody but autograd has to see what happens (no compiler, transform, subclass or forward
-mode), :func:`simple` goes from the user's logits to samples in the user's shape in one step, and
-checks arguments of a kind it has seen before no more, but for their values: a kernel that notices
-what cannot be sampled spares a look at them beforehand. The operators of ``_primitives`` give the
-same numbers.
+it. Where only autograd observes the call (no compiler, transform, subclass or forward mode),
+:func:`simple` and :func:`swap` go from the user's logits to samples in the user's shape in one
+step. Arguments of a kind seen before are not checked again, except for their values, and not for
+these where a kernel notices by itself what cannot be sampled. The operators of ``_primitives`` give
+the same numbers.
 """
 
 from __future__ import annotations
@@ -106,41 +106,89 @@ def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan:
     return plan
 
 
-class _Simple(_primitives.SingleLevelFunction):
+class _Planned(_primitives.SingleLevelFunction):
     """(logits (..., n), seeds (samples, rows) or one, plan) -> samples shaped as planned."""
-
-    @staticmethod
-    def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
-        rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
-        drawn, kept = plan.kernels.sample(rows, seeds)
-        ctx.save_for_backward(logits, kept)
-        ctx.plan = plan
-        ctx.set_materialize_grads(False)
-        return drawn
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         if grad is None:
             return None, None, None
         plan: Plan = ctx.plan
-        logits, kept = ctx.saved_tensors
+        logits, *kept = ctx.saved_tensors
         rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
-        # One product serves all samples of a row: it is linear.
-        if plan.seeds[0] != 1:
-            grad = grad.reshape(plan.seeds[0], *plan.rows).sum(0)
-        elif grad.dim() != 2:
-            grad = grad.reshape(plan.rows)
-        if not torch.is_grad_enabled() and _primitives.plain_eager((grad,)):
-            product = plan.kernels.covariance_product(rows, kept, grad)
-        else:  # somebody has to see it, perhaps to differentiate again: w.r.t. the logits too
-            k = kernels.counts(rows, plan.k)
-            tilted = _primitives.tilt(rows, k, plan.method)
-            product = _primitives.covariance_product(tilted, k, grad, plan.method)
+        # Otherwise somebody has to see the product, perhaps to differentiate again.
+        planned = not torch.is_grad_enabled() and _primitives.plain_eager((grad,))
+        product = ctx.product(plan, rows, kept, grad, planned)
         return product if logits.dim() == 2 else product.reshape(logits.shape), None, None
+
+
+def _draw(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Samples, and what is kept for the product."""
+    rows = logits if logits.dim() == 2 else logits.reshape(plan.rows)
+    ctx.plan = plan
+    ctx.set_materialize_grads(False)
+    return plan.kernels.sample(rows, seeds)
+
+
+def _tilted(rows: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+    """Tilted logits that know where they come from, and the counts."""
+    k = kernels.counts(rows, plan.k)
+    return _primitives.tilt(rows, k, plan.method), k
+
+
+class _Simple(_Planned):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
+        drawn, kept = _draw(ctx, logits, seeds, plan)
+        ctx.save_for_backward(logits, kept)
+        ctx.product = _covariance_product
+        return drawn
+
+
+def _covariance_product(
+    plan: Plan, rows: Tensor, kept: list[Tensor], grad: Tensor, planned: bool
+) -> Tensor:
+    # One product serves all samples of a row: it is linear.
+    if plan.seeds[0] != 1:
+        grad = grad.reshape(plan.seeds[0], *plan.rows).sum(0)
+    elif grad.dim() != 2:
+        grad = grad.reshape(plan.rows)
+    if planned:
+        return plan.kernels.covariance_product(rows, kept[0], grad)
+    tilted, k = _tilted(rows, plan)
+    return _primitives.covariance_product(tilted, k, grad, plan.method)
+
+
+class _Swap(_Planned):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, seeds: Tensor, plan: Plan) -> Tensor:
+        drawn, kept = _draw(ctx, logits, seeds, plan)
+        ctx.save_for_backward(logits, kept, drawn)
+        ctx.product = _swap_product
+        return drawn
+
+
+def _swap_product(
+    plan: Plan, rows: Tensor, kept: list[Tensor], grad: Tensor, planned: bool
+) -> Tensor:
+    kept_rows, z = kept
+    if planned:
+        return plan.kernels.swap_product(rows, kept_rows, z, grad)
+    tilted, k = _tilted(rows, plan)
+    each = plan.seeds[0], *plan.rows
+    z, grad = z.detach().reshape(each), grad.reshape(each)
+    return _primitives.swap_product(tilted, k, z, grad, plan.method)
 
 
 def simple(logits: Tensor, plan: Plan, seeds: Tensor) -> Tensor:
     """Exact samples whose gradient is Cov g."""
     function: Any = _Simple  # whose apply only the interpreter knows
+    result: Tensor = function.apply(logits, seeds, plan)
+    return result
+
+
+def swap(logits: Tensor, plan: Plan, seeds: Tensor) -> Tensor:
+    """Exact samples whose gradient is that of swaps by the product plan."""
+    function: Any = _Swap
     result: Tensor = function.apply(logits, seeds, plan)
     return result

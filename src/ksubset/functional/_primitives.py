@@ -38,6 +38,8 @@ __all__ = [
     "exchange",
     "infer",
     "sample",
+    "swap",
+    "swap_product",
     "third_cumulant_product",
     "tilt",
 ]
@@ -461,6 +463,67 @@ class _Sample(_SingleLevelFunction):
         return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
 
 
+class _Swap(_Sample):
+    """(logits, k, seeds, method) -> samples (samples, rows, n), tilted.
+
+    The derivative is that of swap with the product plan.
+    """
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, k, _, ctx.method = inputs
+        _save(ctx, k, *output)
+
+    @staticmethod
+    def backward(ctx: Any, for_samples: Tensor | None, for_tilted: Tensor | None) -> Any:
+        k, z, tilted = ctx.saved_tensors
+        grad = for_tilted
+        if for_samples is not None:
+            grad = _add(grad, swap_product(tilted, k, z, for_samples, ctx.method))
+        return grad, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
+        k, z, tilted = _primals(ctx)
+        return _swaps_of_each(tilted, k, z, tangent, ctx.method), tangent.clone()
+
+
+class _SwapProduct(_SingleLevelFunction):
+    """(tilted, k, z, v, method) -> sum_s L(z_s) v_s with the product plan. L is symmetric, and
+    constant to whoever differentiates it."""
+
+    @staticmethod
+    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
+        return kernels.swap_product(tilted, k, z, v, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        *_, ctx.method = inputs
+        _save(ctx, *inputs[:3])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        for_v = None
+        if grad is not None:
+            tilted, k, z = ctx.saved_tensors
+            for_v = _swaps_of_each(tilted, k, z, grad, ctx.method)
+        return None, None, None, for_v, None
+
+    @staticmethod
+    def jvp(ctx: Any, _tilted: Any, _k: Any, _z: Any, tangent: Tensor | None, *_: Any) -> Any:
+        tilted, k, z = _primals(ctx)
+        if tangent is None:
+            return torch.zeros_like(tilted)
+        return swap_product(tilted, k, z, tangent, ctx.method)
+
+
+def _swaps_of_each(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
+    """L(z_s) v for every sample, (samples, rows, n)."""
+    rows = (x.expand(len(z), *x.shape).flatten(0, 1) for x in (tilted, k))
+    each = (x.expand(z.shape).reshape(1, -1, z.shape[-1]) for x in (z, v))
+    return swap_product(*rows, *each, method).reshape(z.shape)
+
+
 class _Exchange(_SingleLevelFunction):
     """(tilted, k, z, v) -> product with the exact swap rates, linear and symmetric in v. They are
     constants to whoever differentiates it."""
@@ -481,6 +544,10 @@ class _Exchange(_SingleLevelFunction):
     def jvp(ctx: Any, _tilted: Any, _k: Any, _z: Any, tangent: Tensor | None) -> Any:
         tilted, k, z = _primals(ctx)
         return torch.zeros_like(z) if tangent is None else exchange(tilted, k, z, tangent)
+
+
+def _samples_like(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
+    return logits.new_empty(seeds.shape[0], *logits.shape), torch.empty_like(logits)
 
 
 tilt = _register(
@@ -555,6 +622,22 @@ third_cumulant_product = _register(
     rows_in=(0, 0, 0, 0, None),
     rows_out=(0,),
 )
+swap = _register(
+    "swap",
+    "(Tensor logits, Tensor k, Tensor seeds, str method) -> (Tensor, Tensor)",
+    _Swap,
+    _samples_like,
+    rows_in=(0, 0, 1, None),
+    rows_out=(1, 0),
+)
+swap_product = _register(
+    "swap_product",
+    "(Tensor tilted, Tensor k, Tensor z, Tensor v, str method) -> Tensor",
+    _SwapProduct,
+    lambda tilted, k, z, v, method: torch.empty_like(tilted),
+    rows_in=(0, 0, 1, 1, None),
+    rows_out=(0,),
+)
 exchange = _register(
     "exchange",
     "(Tensor tilted, Tensor k, Tensor z, Tensor v) -> Tensor",
@@ -567,10 +650,7 @@ sample = _register(
     "sample",
     "(Tensor logits, Tensor k, Tensor seeds, str method) -> (Tensor, Tensor)",
     _Sample,
-    lambda logits, k, seeds, method: (
-        logits.new_empty(seeds.shape[0], *logits.shape),
-        torch.empty_like(logits),
-    ),
+    _samples_like,
     rows_in=(0, 0, 1, None),
     rows_out=(1, 0),
 )

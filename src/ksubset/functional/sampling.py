@@ -6,7 +6,7 @@ Arguments common to all functions are described in :mod:`ksubset.functional.infe
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -54,6 +54,25 @@ def simple(
         >>> logits.grad[0]
         tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
     """
+    return draw(
+        _primitives.sample, _eager.simple, logits, k, sample_shape, mask, generator, method,
+        validate_args,
+    )  # fmt: skip
+
+
+def draw(
+    operator: Callable[..., tuple[Tensor, Tensor]],
+    planned: Callable[[Tensor, _eager.Plan, Tensor], Tensor],
+    logits: Tensor,
+    k: int | Tensor,
+    sample_shape: Sequence[int],
+    mask: Tensor | None,
+    generator: torch.Generator | None,
+    method: str,
+    validate_args: bool | None,
+) -> Tensor:
+    """Exact samples by an operator, or with the same numbers by its planned form, where only
+    autograd observes the call."""
     if mask is not None and _eager.may_fold(logits, mask):
         logits, mask = torch.where(mask, logits, -torch.inf), None
     sample_shape = check_sample_shape(sample_shape)
@@ -65,12 +84,12 @@ def simple(
         shape = math.prod(sample_shape), given.logits.shape[0]  # a seed for every drawn row
         if key is None:
             seeds = draw_seeds(shape, given.logits.device, generator)
-            rows = _primitives.sample(given.logits, given.k, seeds, method)[0]
+            rows = operator(given.logits, given.k, seeds, method)[0]
             return shaped(given, rows, sample_shape)
         plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:
-        return _eager.simple(logits, plan, _random((), logits.device, generator))
-    return _eager.simple(logits, plan, draw_seeds(plan.seeds, logits.device, generator))
+        return planned(logits, plan, _random((), logits.device, generator))
+    return planned(logits, plan, draw_seeds(plan.seeds, logits.device, generator))
 
 
 def sample(

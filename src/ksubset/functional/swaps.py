@@ -12,9 +12,8 @@ import torch
 from torch import Tensor
 
 from ksubset._arguments import check_method, check_sample_shape, problem
-from ksubset.functional import _primitives
-from ksubset.functional.sampling import draw_seeds, shaped
-from ksubset.kernels.swaps import product_plan
+from ksubset.functional import _eager, _primitives
+from ksubset.functional.sampling import draw, draw_seeds, shaped
 
 __all__ = ["PLANS", "swap"]
 
@@ -69,6 +68,11 @@ def swap(
     """
     if plan not in PLANS:
         raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+    if plan == "product":
+        return draw(
+            _primitives.swap, _eager.swap, logits, k, sample_shape, mask, generator, method,
+            validate_args,
+        )  # fmt: skip
     sample_shape = check_sample_shape(sample_shape)
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
@@ -79,12 +83,9 @@ def swap(
     deviations = z - _primitives.infer(rows, given.k, method)[1]
     # Zero, with the gradient of the logits; the estimate is linear and symmetric in g.
     direction = torch.where(given.logits.isfinite(), given.logits - rows, 0)
-    if plan == "product":
-        carried = product_plan(deviations, direction)
-    else:
-        exchanged = _primitives.exchange(
-            *(x.expand(samples, *x.shape).flatten(0, 1) for x in (tilted, given.k)),
-            z.flatten(0, 1), direction.expand(z.shape).flatten(0, 1),
-        )  # fmt: skip
-        carried = 0.5 * (deviations.abs() * direction - exchanged.reshape(z.shape))
+    exchanged = _primitives.exchange(
+        *(x.expand(samples, *x.shape).flatten(0, 1) for x in (tilted, given.k)),
+        z.flatten(0, 1), direction.expand(z.shape).flatten(0, 1),
+    )  # fmt: skip
+    carried = 0.5 * (deviations.abs() * direction - exchanged.reshape(z.shape))
     return shaped(given, z + carried, sample_shape)

@@ -10,6 +10,7 @@ A method is a row of :data:`METHODS`; ``"auto"`` is resolved by :mod:`ksubset.ke
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +24,7 @@ from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.device import are_compiled, device_kernels
-from ksubset.kernels.swaps import exchange
+from ksubset.kernels.swaps import exchange, product_plan
 
 __all__ = [
     "METHODS",
@@ -38,6 +39,7 @@ __all__ = [
     "infer",
     "prepare",
     "sample",
+    "swap_product",
     "third_cumulant_product",
     "tilt",
 ]
@@ -157,6 +159,15 @@ def third_cumulant_product(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, meth
     return _moments(method, tilted).third_cumulant_product(Coins.from_tilted(tilted, k), u, v)
 
 
+def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
+    """sum_s L(z_s) v_s, (rows, n), with the product plan of :mod:`.swaps` at samples
+    (samples, rows, n)."""
+    if compiled := device_kernels(tilted, method):
+        return compiled.swap_product(tilted, k, z, v)
+    coins = Coins.from_tilted(tilted, k)
+    return product_plan(coins, _moments(method, tilted).infer(coins)[1], z, v)
+
+
 def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
     """k-hot samples (samples, rows, n) for seeds (samples, rows), and tilted logits (rows, n).
 
@@ -178,6 +189,8 @@ class Prepared(NamedTuple):
     """(logits, seeds) -> samples, and what the product wants kept."""
     covariance_product: Callable[[Tensor, Tensor, Tensor], Tensor]
     """(logits, kept, v) -> Cov v."""
+    swap_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(logits, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
     one_seed: bool
     """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
@@ -189,12 +202,14 @@ def prepare(
     method: str,
     check: Callable[[Tensor], None] | None = None,
 ) -> Prepared:
-    """:func:`sample`, in this shape, and for its rows :func:`covariance_product`. If there is a
-    check, it is called with logits that may admit no sample, and raises if they do not."""
+    """:func:`sample` in this shape, and the products for its rows.
+
+    If there is a check, it is called with logits that may admit no sample, and raises if so.
+    """
     compiled = device_kernels(logits, method)
     if hasattr(compiled, "prepare"):
-        draw, product = compiled.prepare(logits, counts(logits, k), shape, check)
-        return Prepared(draw, product, one_seed=True)
+        draw, product, swaps = compiled.prepare(logits, counts(logits, k), shape, check)
+        return Prepared(draw, product, swaps, one_seed=True)
 
     def sample_in_shape(logits: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
         if check:
@@ -212,4 +227,11 @@ def prepare(
             return cast("Tensor", compiled.covariance_product(kept, k, v))
         return covariance_product(kept, counts(kept, k), v, method)
 
-    return Prepared(sample_in_shape, product_after, one_seed=False)
+    def swaps_after(logits: Tensor, kept: Tensor, z: Tensor, v: Tensor) -> Tensor:
+        each = (math.prod(shape) // max(kept.numel(), 1), *kept.shape)
+        z, v = z.reshape(each), v.reshape(each)
+        if compiled:
+            return cast("Tensor", compiled.swap_product(kept, k, z, v))
+        return swap_product(kept, counts(kept, k), z, v, method)
+
+    return Prepared(sample_in_shape, product_after, swaps_after, one_seed=False)

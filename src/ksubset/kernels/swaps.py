@@ -15,17 +15,25 @@ from ksubset.kernels.coins import Coins, widest
 from ksubset.kernels.jets import Reduced
 
 
-def product_plan(deviations: Tensor, v: Tensor) -> Tensor:
-    """With r_ij = (1 - mu_i) mu_j / Z, Z the total flow: (..., n).
+def product_plan(coins: Coins, rarer: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    """With r_ij = (1 - mu_i) mu_j / Z, Z the total flow, added over samples: (rows, n).
 
     Args:
-        deviations: z - mu, (..., n): the flow out of a chosen item, minus that into another one.
-        v: (..., n).
+        coins: tilted.
+        rarer: P(the coin shows its rarer side | S = k), (rows, n): the marginals, with all digits.
+        z: k-hot (samples, rows, n).
+        v: (samples, rows, n).
     """
-    out, into = deviations.clamp(min=0), (-deviations).clamp(min=0)
-    mean_out, mean_into = _mean(out, v), _mean(into, v)
-    swapped_for = torch.where(deviations > 0, mean_into, mean_out)
-    return 0.5 * deviations.abs() * (v - swapped_for)
+    chosen = z > 0.5
+    flow = torch.where(chosen ^ coins.up, 1 - rarer, rarer)
+    flow = torch.where(coins.pq == 0, 0, flow)
+    # What an item without a flow has for v may be infinite.
+    v = torch.where(flow == 0, 0, v)
+    # Less their mean, which changes nothing, large values keep their digits.
+    v = v - _mean(flow, v)
+    out, into = torch.where(chosen, flow, 0), torch.where(chosen, 0, flow)
+    swapped_for = torch.where(chosen, _mean(into, v), _mean(out, v))
+    return (0.5 * flow * (v - swapped_for)).sum(0)
 
 
 def sparse_product_plan(deviations: Tensor, v: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -91,6 +92,19 @@ def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     return product
 
 
+def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
+    tilted, k, z, v = tilted.contiguous(), k.contiguous(), z.contiguous(), v.contiguous()
+    product = torch.empty_like(tilted)
+    precision = PRECISIONS[tilted.dtype]
+    _run(
+        _KERNELS[tilted.dtype].swap_product, *tilted.shape, z.shape[0], precision.tail,
+        precision.decay, 0, 0, tilted.data_ptr(), 0, k.data_ptr(), z.data_ptr(), v.data_ptr(),
+        product.data_ptr(),
+    )  # fmt: skip
+    return product
+
+
 def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     """Samples (samples, rows, n) for seeds (samples, rows), and the tilted logits."""
     logits, k, seeds = logits.contiguous(), k.contiguous(), seeds.contiguous()
@@ -110,21 +124,26 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     return drawn, tilted
 
 
+class Prepared(NamedTuple):
+    """For logits of one shape and type, with one k. Kept of short rows are the coins as they lay
+    side by side, of others the tilted logits."""
+
+    sample: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+    """(logits, seed) -> samples in a shape, for this seed and those that follow it, and what is
+    kept for the products."""
+    covariance_product: Callable[[Tensor, Tensor, Tensor], Tensor]
+    """(logits, kept, v) -> Cov v."""
+    swap_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    """(logits, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
+
+
 def prepare(
     logits: Tensor,
     k: Tensor,
     shape: tuple[int, ...],
     check: Callable[[Tensor], None] | None = None,
-) -> tuple[
-    Callable[[Tensor, Tensor], tuple[Tensor, Tensor]], Callable[[Tensor, Tensor, Tensor], Tensor]
-]:
-    """For logits like these: a function of them and of a seed, which draws samples in this shape,
-    for it and those that follow it; and one of the logits, of what the first kept for it, and of v,
-    for their covariance products.
-
-    Kept are of short rows the coins as they lay side by side, else the tilted logits. If a row
-    admits no sample, the check is called.
-    """
+) -> Prepared:
+    """For logits like these. If a row admits no sample, the check is called."""
     (rows, n), dtype, k = logits.shape, logits.dtype, k.contiguous()
     samples = math.prod(shape) // max(rows * n, 1)
     many = room_for_coins(rows, n, logits.itemsize)
@@ -157,4 +176,17 @@ def prepare(
         )  # fmt: skip
         return product
 
-    return sample_and_keep, product_after
+    def swaps_after(logits: Tensor, kept: Tensor, z: Tensor, v: Tensor) -> Tensor:
+        if kept.dim() == 2:
+            each = (samples, rows, n)
+            return swap_product(kept, k, z.reshape(each), v.reshape(each))
+        logits, z, v = logits.contiguous(), z.contiguous(), v.contiguous()
+        product = torch.empty_like(logits)
+        _run(
+            compiled.swap_product, rows, n, samples, precision.tail, precision.decay, many,
+            logits.data_ptr(), 0, kept.data_ptr(), counts, z.data_ptr(), v.data_ptr(),
+            product.data_ptr(),
+        )  # fmt: skip
+        return product
+
+    return Prepared(sample_and_keep, product_after, swaps_after)

@@ -14,8 +14,9 @@ from ksubset.kernels.cpu.compile import folders
 def compile_for(dtype: torch.dtype) -> set[str | None]:
     """By calling each kernel once. Returns where they are kept; None is among it if one is not."""
     logits, k = torch.zeros(1, 3, dtype=dtype), torch.ones(1, dtype=torch.int64)
-    _, tilted = cpu.sample(logits, k, torch.zeros(1, 1, dtype=torch.int64))
+    drawn, tilted = cpu.sample(logits, k, torch.zeros(1, 1, dtype=torch.int64))
     cpu.covariance_product(tilted, k, logits)
+    cpu.swap_product(tilted, k, drawn, drawn)
     cpu.infer(logits, k)
     cpu.tilt(logits, k)
     return folders()

@@ -47,6 +47,7 @@ class Kernels(NamedTuple):
     tilt: Callable[..., None]
     infer: Callable[..., None]
     covariance_product: Callable[..., None]
+    swap_product: Callable[..., None]
     sample: Callable[..., int]
 
 
@@ -108,6 +109,26 @@ def kernels(dtype: Any) -> Kernels:
         )
 
     @kernel
+    def swap_product(
+        first, last, rows, n, samples, tail, decay, many,
+        logits, tilted, kept, k, drawn, vectors, product,
+    ):  # fmt: skip
+        shape, drawn_shape = (rows, n), (samples * rows, n)
+        over_rows.swap_product(
+            first,
+            last,
+            _floats(logits, shape, dtype),
+            _floats(tilted, shape, dtype),
+            _floats(kept, many, dtype),
+            _integers(k, rows),
+            _floats(drawn, drawn_shape, dtype),
+            _floats(vectors, drawn_shape, dtype),
+            tail,
+            decay,
+            _floats(product, shape, dtype),
+        )
+
+    @kernel
     def sample(first, last, rows, n, samples, many, several, logits, k, seeds, tilted, kept, drawn):
         shape = (rows, n)
         return over_rows.sample(
@@ -121,4 +142,4 @@ def kernels(dtype: Any) -> Kernels:
             _floats(drawn, (samples * rows, n), dtype),
         )
 
-    return Kernels(tilt, infer, covariance_product, sample)
+    return Kernels(tilt, infer, covariance_product, swap_product, sample)

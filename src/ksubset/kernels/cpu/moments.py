@@ -10,8 +10,18 @@ import math
 
 import numpy as np
 
-from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.simd import choose, exp_negative, fill, largest, load, store, total, width
+from ksubset.kernels.cpu.compile import inlined, part
+from ksubset.kernels.cpu.simd import (
+    absolute,
+    choose,
+    exp_negative,
+    fill,
+    largest,
+    load,
+    store,
+    total,
+    width,
+)
 from ksubset.kernels.cpu.tilt import padded
 
 # The arrays of a row: for coins ...
@@ -205,12 +215,9 @@ def _product(real, imag, lanes):
     return a, b
 
 
-@part
-def gather(n, coins, count, decay, nodes, lanes):
-    """:func:`characteristic` and :func:`deviations` in one pass with items in lanes,
-    two nodes at a time, in the working precision. Returns how many nodes count: the modulus of the
-    characteristic function falls from node to node, and often faster than place_nodes can know.
-    lanes: an array (4, width)."""
+@inlined
+def _gather(n, coins, count, decay, nodes, lanes, weighted):
+    """:func:`gather`; only the characteristic function if not weighted."""
     enough = math.exp(-2 * decay)
     x, signed, skew, weight = coins[X], coins[SIGNED], coins[SKEW], coins[WEIGHT]
     for node in range(0, count, 2):
@@ -222,8 +229,7 @@ def gather(n, coins, count, decay, nodes, lanes):
         dev_real, dev_imag = fill(x, 0.0), fill(x, 0.0)
         other_dev_real, other_dev_imag = fill(x, 0.0), fill(x, 0.0)
         for i in range(0, padded(n), width(x)):
-            xs, ys, ds = load(x, i), load(signed, i), load(skew, i)
-            square = ds * ds
+            xs, ys = load(x, i), load(signed, i)
             a, b = 1.0 - xs * (2 * s2), ys * sc
             real, imag = real * a - imag * b, real * b + imag * a
             a, b = 1.0 - xs * (2 * t2), ys * td
@@ -231,31 +237,52 @@ def gather(n, coins, count, decay, nodes, lanes):
                 other_real * a - other_imag * b,
                 other_real * b + other_imag * a,
             )
-            # The two nodes share a division.
-            left, right = c2 + s2 * square, d2 + t2 * square
-            both = load(weight, i) / (left * right)
-            ratio = both * right
-            dev_real, dev_imag = dev_real + ratio * ds, dev_imag + ratio
-            ratio = both * left
-            other_dev_real, other_dev_imag = other_dev_real + ratio * ds, other_dev_imag + ratio
+            if weighted:
+                ds = load(skew, i)
+                square = ds * ds
+                # The two nodes share a division.
+                left, right = c2 + s2 * square, d2 + t2 * square
+                both = load(weight, i) / (left * right)
+                ratio = both * right
+                dev_real, dev_imag = dev_real + ratio * ds, dev_imag + ratio
+                ratio = both * left
+                other_dev_real, other_dev_imag = other_dev_real + ratio * ds, other_dev_imag + ratio
         store(lanes[0], 0, real)
         store(lanes[1], 0, imag)
         store(lanes[2], 0, other_real)
         store(lanes[3], 0, other_imag)
         nodes[REAL, node], nodes[IMAG, node] = _product(lanes[0], lanes[1], width(x))
-        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = total(dev_real), total(dev_imag)
+        if weighted:
+            nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = total(dev_real), total(dev_imag)
         if node + 1 < count:
             nodes[REAL, node + 1], nodes[IMAG, node + 1] = _product(lanes[2], lanes[3], width(x))
-            nodes[DEV_REAL, node + 1] = total(other_dev_real)
-            nodes[DEV_IMAG, node + 1] = total(other_dev_imag)
+            if weighted:
+                nodes[DEV_REAL, node + 1] = total(other_dev_real)
+                nodes[DEV_IMAG, node + 1] = total(other_dev_imag)
             if nodes[REAL, node + 1] ** 2 + nodes[IMAG, node + 1] ** 2 < enough:
                 first_missing = node + 2
                 nodes[:, first_missing : padded(first_missing)] = 0
                 nodes[COSINE, first_missing : padded(first_missing)] = 1
                 count = first_missing
                 break
+    return count
+
+
+@part
+def gather(n, coins, count, decay, nodes, lanes):
+    """:func:`characteristic` and :func:`deviations` in one pass with items in lanes,
+    two nodes at a time, in the working precision. Returns how many nodes count: the modulus of the
+    characteristic function falls from node to node, and often faster than place_nodes can know.
+    lanes: an array (4, width)."""
+    count = _gather(n, coins, count, decay, nodes, lanes, True)
     _scale_deviations(count, nodes)
     return count
+
+
+@part
+def gather_characteristic(n, coins, count, decay, nodes, lanes):
+    """:func:`gather` without the deviations."""
+    return _gather(n, coins, count, decay, nodes, lanes, False)
 
 
 @part
@@ -338,6 +365,61 @@ def combine(n, coins, count, nodes, narrow, v):
             spread = narrow[4, node + 1] + narrow[5, node + 1] * d + narrow[6, node + 1] * square
             within = within + spread * inverse * inverse
         store(v, i, load(pq, i) * (across + load(v, i) * within))
+
+
+@part
+def _reference(n, pq, variance, v):
+    """A constant amid the values v of items that matter: the weighted mean of the first vector that
+    has its share of the variance."""
+    wide = width(v)
+    share = variance * wide / padded(n)
+    for i in range(0, padded(n), wide):
+        w = load(pq, i)
+        here = total(w)
+        if here >= share and here > 0:
+            return total(choose(w, 0.0, w * load(v, i), fill(v, 0.0))) / here
+    return 0.0
+
+
+@part
+def add_swaps(n, coins, variance, rarer, z, v, flow, product, first):
+    """Add L(z) v with the product plan of swaps (kernels/swaps.py) to the product, or if this is
+    the first of several samples, store it. All arrays have whole vectors; flow is working space.
+
+    The flow of an item is the probability that it is not as it is in z: rarer if its coin shows
+    the likelier side. Chosen items have it with a plus, others with a minus.
+    """
+    signed = coins[SIGNED]
+    one, zero = fill(v, 1.0), fill(v, 0.0)
+    # L 1 = 0: less a constant, large values keep their digits.
+    shift = _reference(n, coins[PQ], variance, v)
+    out, into, of_out, of_into = 0.0, 0.0, 0.0, 0.0
+    for block in range(0, n, _FOLD):
+        a, b, c, d = zero, zero, zero, zero
+        for i in range(block, min(block + _FOLD, padded(n)), width(v)):
+            y, chosen = load(rarer, i), load(z, i)
+            shows_rarer = choose(0.0, load(signed, i), one - chosen, chosen)
+            here = choose(shows_rarer, 0.5, one - y, y)
+            # What is no coin has y = 0, and for v perhaps infinity.
+            here, at = choose(y, 0.0, here, zero), choose(y, 0.0, load(v, i) - shift, zero)
+            left = chosen * here
+            came = here - left
+            store(flow, i, left - came)
+            a, b = a + left, b + came
+            c, d = c + left * at, d + came * at
+        out += total(a)
+        into += total(b)
+        of_out += total(c)
+        of_into += total(d)
+    for_chosen = fill(v, of_into / into if into > 0 else 0.0)
+    for_others = fill(v, of_out / out if out > 0 else 0.0)
+    for i in range(0, padded(n), width(v)):
+        here, at = load(flow, i), load(v, i) - shift
+        away = choose(here, 0.0, at - for_chosen, for_others - at)
+        moved = choose(absolute(here), 0.0, (0.5 * here) * away, zero)
+        if not first:
+            moved = moved + load(product, i)
+        store(product, i, moved)
 
 
 @part

@@ -164,6 +164,97 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
 
 
 @part
+def _swap_one(at, rows, k, drawn, vectors, tail, decay, scratch, work, product):
+    """Of the row at this place, whose tilted logits are in the scratch arrays."""
+    row, coins, nodes, narrow, wide, sums, lanes = scratch
+    rarer, flow, z, v, added = work
+    n = vectors.shape[-1]
+    if np.isnan(row[0]):
+        product[at] = np.nan
+        return
+    variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
+    count, number = moments.place_nodes(variance, free, tail, decay, nodes)
+    powers = series.powers_for(top, mean, variance, decay)
+    if powers > 0:
+        series.probability_sums(n, coins, powers, lanes, sums)
+        certain = ups - likely
+        series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
+        moments.weigh(count, number, 0, nodes)
+        series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
+    else:
+        if n <= _NARROW_ITEMS:
+            count = moments.gather_characteristic(n, coins, count, decay, nodes, narrow)
+        else:
+            moments.characteristic(n, coins, count, nodes, wide)
+        moments.weigh(count, number, k - ups, nodes)
+        moments.correct(n, coins, count, nodes, narrow, rarer)
+    if n == padded(n):
+        added = product[at]
+    for s in range(at, len(drawn), rows):
+        z_s, v_s = drawn[s], vectors[s]
+        # What is read beyond the end of a row belongs to the next one, and does not count.
+        if (len(drawn) - s) * n < padded(n):
+            copy(z_s, z, n)
+            copy(v_s, v, n)
+            for i in range(n, padded(n)):
+                z[i], v[i] = 0, 0
+            z_s, v_s = z, v
+        moments.add_swaps(n, coins, variance, rarer, z_s, v_s, flow, added, s == at)
+    if n < padded(n):
+        copy(added, product[at], n)
+
+
+@part
+def swap_product(first, last, logits, tilted, kept, k, drawn, vectors, tail, decay, product):
+    """sum_s L(z_s) v_s over the samples (samples * rows, n) of each row, with the product plan of
+    swaps, from coins that were kept, if there are any, or else from tilted logits."""
+    rows, n = product.shape
+    scratch = _scratch(tilted)
+    row = scratch[0]
+    whole = np.empty((5, padded(n)), tilted.dtype)
+    work = whole[0], whole[1], whole[2], whole[3], whole[4]
+    if not _is_short(n):
+        for r in range(first, last):
+            _copy(tilted[r], row, n)
+            _swap_one(r, rows, k[r], drawn, vectors, tail, decay, scratch, work, product)
+        return
+    lanes = width(tilted)
+    many, row_size = short.pairs(n) * lanes, (n // 2 + 3) * lanes
+    room = many + short.KEPT * lanes
+    items = np.empty((7, many), tilted.dtype)
+    t, heads, tails, rarer = items[0], items[1], items[2], items[3]
+    z, v, added = items[4], items[5], items[6]
+    prefix = np.zeros((short.pairs(n) // 2 + 1) * row_size, tilted.dtype)
+    suffix = np.empty(row_size, tilted.dtype)
+    marks, bounds = np.empty(short.MARKS * lanes, tilted.dtype), (0, 0, False)
+    for r in range(first, last, lanes):
+        have = min(lanes, last - r)
+        if len(kept) > 0:
+            least, most = short.recall(n, kept, r // lanes * room, heads, tails, marks)
+        else:
+            short.gather(tilted, r, have, t)
+            bounds = short.gather_counts(k, r, have, n, bounds, t, marks)
+            least, most = bounds[0], bounds[1]
+            short.toss(t, n, marks, heads, tails)
+        short.rarer_sides(n, least, most, marks, heads, tails, prefix, suffix, rarer)
+        added[:] = 0
+        for s in range(r, len(drawn), rows):
+            short.gather(drawn, s, have, z)
+            short.gather(vectors, s, have, v)
+            short.add_product(n, marks, heads, tails, rarer, z, v, t, added)
+        short.scatter(added, product, r, have)
+        for lane in range(have if short.any_odd(marks) else 0):
+            if marks[short.ODD * lanes + lane] > 0:
+                at = r + lane
+                if len(kept) > 0:
+                    _copy(logits[at], row, n)
+                    tilt_row(row, n, k[at])
+                else:
+                    _copy(tilted[at], row, n)
+                _swap_one(at, rows, k[at], drawn, vectors, tail, decay, scratch, work, product)
+
+
+@part
 def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
     """Fill marginals and tilted. Returns the log-partition, the logarithm of the probability of k
     heads, the shift and the entropy."""

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from ksubset.kernels.cpu.compile import part
+from ksubset.kernels.cpu.compile import inlined, part
 from ksubset.kernels.cpu.moments import (
     COSINE,
     DEV_IMAG,
@@ -175,9 +175,10 @@ def deviations(count, powers, sums, nodes):
         store(nodes[DEV_IMAG], first, a_real * imag + a_imag * real)
 
 
-@part
-def _coefficients(count, powers, nodes, across, within, narrow):
-    """narrow[0, m] and narrow[1, m], what p^m is multiplied by in the two parts of Cov v."""
+@inlined
+def _coefficients(count, powers, nodes, across, within, narrow, both):
+    """narrow[0, m] and narrow[1, m], what p^m is multiplied by in the two parts of Cov v; only the
+    first, if not both."""
     wide = width(nodes)
     for first in range(0, count, wide):
         s, c = load(nodes[SINE], first), load(nodes[COSINE], first)
@@ -191,28 +192,33 @@ def _coefficients(count, powers, nodes, across, within, narrow):
             w_imag + (w_real * a_imag + w_imag * a_real),
         )
         for m in range(powers + 1):
-            here, there = u_real, (m + 1.0) * t_real
+            here = u_real
             if first > 0:
-                here, there = here + load(across, m * wide), there + load(within, m * wide)
+                here = here + load(across, m * wide)
             store(across, m * wide, here)
-            store(within, m * wide, there)
             u_real, u_imag = (
                 u_imag * a_imag - u_real * a_real,
                 0.0 - (u_real * a_imag + u_imag * a_real),
             )
-            t_real, t_imag = (
-                t_imag * a_imag - t_real * a_real,
-                0.0 - (t_real * a_imag + t_imag * a_real),
-            )
+            if both:
+                there = (m + 1.0) * t_real
+                if first > 0:
+                    there = there + load(within, m * wide)
+                store(within, m * wide, there)
+                t_real, t_imag = (
+                    t_imag * a_imag - t_real * a_real,
+                    0.0 - (t_real * a_imag + t_imag * a_real),
+                )
     for m in range(powers + 1):
         narrow[0, m] = total(load(across, m * wide))
-        narrow[1, m] = total(load(within, m * wide))
+        if both:
+            narrow[1, m] = total(load(within, m * wide))
 
 
 @part
 def combine(n, coins, count, powers, nodes, wide, narrow, v):
     """v = Cov v: the mixture over nodes of p q times a polynomial in p."""
-    _coefficients(count, powers, nodes, wide[0], wide[1], narrow)
+    _coefficients(count, powers, nodes, wide[0], wide[1], narrow, True)
     pq = coins[PQ]
     lanes = width(v)
     for i in range(0, padded(n), 2 * lanes):
@@ -234,14 +240,22 @@ def correct(n, coins, count, powers, nodes, wide, narrow, rarer):
     polynomial in p."""
     nodes[DEV_REAL, : padded(count)] = 1
     nodes[DEV_IMAG, : padded(count)] = 0
-    _coefficients(count, powers, nodes, wide[0], wide[1], narrow)
+    _coefficients(count, powers, nodes, wide[0], wide[1], narrow, False)
     x, signed, pq = coins[X], coins[SIGNED], coins[PQ]
-    for i in range(0, padded(n), width(rarer)):
-        p = _heads(coins, i)
+    lanes = width(rarer)
+    for i in range(0, padded(n), 2 * lanes):
+        p, other_p = _heads(coins, i), _heads(coins, i + lanes)
         shift = fill(rarer, narrow[0, powers])
+        other_shift = shift
         for m in range(powers - 1, -1, -1):
             shift = shift * p + narrow[0, m]
-        side = choose(0.0, load(signed, i), 0.0 - shift, shift)
-        y = load(x, i) + load(pq, i) * side
-        y = choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))
-        store(rarer, i, y)
+            other_shift = other_shift * other_p + narrow[0, m]
+        store(rarer, i, _corrected(x, signed, pq, shift, i))
+        store(rarer, i + lanes, _corrected(x, signed, pq, other_shift, i + lanes))
+
+
+@inlined
+def _corrected(x, signed, pq, shift, i):
+    side = choose(0.0, load(signed, i), 0.0 - shift, shift)
+    y = load(x, i) + load(pq, i) * side
+    return choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))

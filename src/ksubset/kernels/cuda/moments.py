@@ -21,6 +21,11 @@ def _complex_and_sums(a, b, g, h, c, d, i, j):
 
 
 @triton.jit
+def _complex(a, b, c, d):
+    return a * c - b * d, a * d + b * c
+
+
+@triton.jit
 def _add2(a0, b0, a1, b1):
     return a0 + a1, b0 + b1
 
@@ -78,9 +83,9 @@ def nodes_for(variance, free_count, TIMES: tl.constexpr):
 
 
 @triton.jit
-def moments(t, k, v, inside, WIDE: tl.constexpr):
-    """The coins' parts up, x, pq, the log of P(S = k), the correction of the marginals and the
-    covariance product, the last two over pq.
+def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
+    """The coins' parts up, x, pq, the log of P(S = k), the correction of the marginals and, if
+    PRODUCT, the covariance product, the last two over pq.
 
     WIDE multiplies characteristic functions up in float64: a thousand equal factors round the same
     way, and P(S = k) shows it; its ratios, which are the moments, do not.
@@ -103,18 +108,29 @@ def moments(t, k, v, inside, WIDE: tl.constexpr):
     number = nodes_for(variance, free_count, 1)
     signed = tl.where(up, -x, x)
     total, mean, correction, across, within = _over_nodes(
-        x, signed, skew, pq * v, variance, number, k, bad, WIDE
+        x, signed, skew, pq * v, variance, number, k, bad, WIDE, PRODUCT
     )
     total = tl.where(bad > 0, float("nan"), total)
     mass = tl.log(total / number.to(total.dtype))
     total = total.to(tl.float32)
     correction = correction / total
-    product = (across - correction * mean) / total + v * (within / total)
+    product = correction
+    if PRODUCT:
+        product = (across - correction * mean) / total + v * (within / total)
     return up, x, pq, mass, correction, product
 
 
 @triton.jit
-def _over_nodes(x, signed, skew, weight, variance, number, k, bad, WIDE: tl.constexpr):
+def rarer_sides(up, x, pq, correction):
+    """P(rarer side | S = k) of every coin, from the correction that :func:`moments` found."""
+    y = x + tl.where(up, -pq, pq) * correction
+    return tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
+
+
+@triton.jit
+def _over_nodes(
+    x, signed, skew, weight, variance, number, k, bad, WIDE: tl.constexpr, PRODUCT: tl.constexpr
+):
     """The sums over nodes, one after the other. (All at once, as a matrix of nodes and items, took
     twice as long even for the shortest rows.)"""
     wide = number.to(tl.float64)
@@ -138,29 +154,32 @@ def _over_nodes(x, signed, skew, weight, variance, number, k, bad, WIDE: tl.cons
         s, c = sine_wide.to(tl.float32), cosine_wide.to(tl.float32)
         s2, c2, sc = s * s, c * c, s * c
         inverse = 1 / (c2 + s2 * square)
-        ratio = weight * inverse
         down, turned_by = 2 * s2, 2 * sc
         if WIDE:
             down, turned_by = 2 * sine_wide * sine_wide, 2 * sine_wide * cosine_wide
-        phi_real, phi_imag, g_real, g_imag = tl.reduce(
-            (1 - factor * down, signed_factor * turned_by, ratio * skew, ratio),
-            0,
-            _complex_and_sums,
-        )
-        g_real, g_imag = g_real * (2 * s2), g_imag * (2 * sc)
+        factor_real, factor_imag = 1 - factor * down, signed_factor * turned_by
+        if PRODUCT:
+            ratio = weight * inverse
+            phi_real, phi_imag, g_real, g_imag = tl.reduce(
+                (factor_real, factor_imag, ratio * skew, ratio), 0, _complex_and_sums
+            )
+        else:
+            phi_real, phi_imag = tl.reduce((factor_real, factor_imag), 0, _complex)
         turn_real, turn_imag = real_wide.to(phi_real.dtype), imag_wide.to(phi_real.dtype)
         twice = tl.where(node > 0, 2.0, 1.0)
         weight_real = twice * (phi_real * turn_real + phi_imag * turn_imag)
         weight_imag = twice * (phi_imag * turn_real - phi_real * turn_imag)
         total += weight_real
         w_real, w_imag = weight_real.to(tl.float32), weight_imag.to(tl.float32)
-        wg_real = w_real * g_real - w_imag * g_imag
-        wg_imag = w_real * g_imag + w_imag * g_real
-        mean += wg_real
         correction += inverse * (skew * (2 * w_real * s2) - 2 * w_imag * sc)
-        across += inverse * (skew * (2 * wg_real * s2) - 2 * wg_imag * sc)
-        spread = w_real * c2 + skew * (2 * w_imag * sc - skew * (w_real * s2))
-        within += spread * inverse * inverse
+        if PRODUCT:
+            g_real, g_imag = g_real * (2 * s2), g_imag * (2 * sc)
+            wg_real = w_real * g_real - w_imag * g_imag
+            wg_imag = w_real * g_imag + w_imag * g_real
+            mean += wg_real
+            across += inverse * (skew * (2 * wg_real * s2) - 2 * wg_imag * sc)
+            spread = w_real * c2 + skew * (2 * w_imag * sc - skew * (w_real * s2))
+            within += spread * inverse * inverse
         node += 1
         following = sine_wide * step_cosine + cosine_wide * step_sine
         cosine_wide = cosine_wide * step_cosine - sine_wide * step_sine

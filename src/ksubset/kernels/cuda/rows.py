@@ -12,9 +12,10 @@ from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
-from ksubset.kernels.cuda.moments import coins, moments
+from ksubset.kernels.cuda.moments import coins, moments, rarer_sides
 from ksubset.kernels.cuda.sampling import draw, one_by_one
-from ksubset.kernels.cuda.tilt import add3, tilt_row
+from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
+from ksubset.kernels.cuda.tilt import add3, add4, tilt_row
 
 MAX_ITEMS = 8192
 _INF = tl.constexpr(float("inf"))
@@ -41,9 +42,8 @@ def _infer_kernel(
     k = count_of(counts, same, row)
     theta = tl.load(logits + row * n + at, inside, -_INF)
     t, first, second = tilt_row(theta, k, inside)
-    up, x, pq, mass, correction, _product = moments(t, k, tl.zeros_like(t), inside, True)
-    y = x + tl.where(up, -pq, pq) * correction
-    y = tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
+    up, x, pq, mass, correction, _product = moments(t, k, t, inside, True, False)
+    y = rarer_sides(up, x, pq, correction)
     tl.store(tilted + row * n + at, t, inside)
     tl.store(marginals + row * n + at, tl.where(up, 1 - y, y), inside)
     # See coins.log_partition and Coins.entropy.
@@ -78,8 +78,41 @@ def _covariance_kernel(tilted, counts, vectors, product, same, n, BLOCK: tl.cons
     t = tl.load(tilted + row * n + at, inside, -_INF)
     v = tl.load(vectors + row * n + at, inside, 0.0)
     k = count_of(counts, same, row)
-    _up, _x, pq, _mass, _correction, cov = moments(t, k, v, inside, False)
+    _up, _x, pq, _mass, _correction, cov = moments(t, k, v, inside, False, True)
     tl.store(product + row * n + at, pq * cov, inside)
+
+
+@triton.jit(do_not_specialize=["same"])
+def _swap_kernel(
+    tilted, counts, drawn, vectors, product, same, n, rows, samples, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < n
+    t = tl.load(tilted + row * n + at, inside, -_INF)
+    k = count_of(counts, same, row)
+    up, x, pq, _mass, correction, _product = moments(t, k, t, inside, False, False)
+    rarer = rarer_sides(up, x, pq, correction)
+    total = tl.zeros_like(t)
+    for s in range(samples):
+        place = (s * (row * 0 + rows) + row) * n + at
+        chosen = tl.load(drawn + place, inside, 0.0) > 0.5
+        v = tl.load(vectors + place, inside, 0.0)
+        flow = flow_of(up, pq, rarer, chosen)
+        wide = flow.to(tl.float64)
+        of_v = tl.where(flow == 0, 0.0, wide * v)
+        out, of_out, into, of_into = tl.reduce(
+            (
+                tl.where(chosen, wide, 0.0),
+                tl.where(chosen, of_v, 0.0),
+                tl.where(chosen, 0.0, wide),
+                tl.where(chosen, 0.0, of_v),
+            ),
+            0,
+            add4,
+        )
+        total += swapped(flow, chosen, v, mean_of(of_out, out), mean_of(of_into, into))
+    tl.store(product + row * n + at, total, inside)
 
 
 @triton.jit(do_not_specialize=["same"])
@@ -144,6 +177,7 @@ def _sample_kernel(
 _infer = Launcher(_infer_kernel, "BLOCK")
 _tilt = Launcher(_tilt_kernel, "BLOCK")
 _covariance = Launcher(_covariance_kernel, "BLOCK")
+_swap = Launcher(_swap_kernel, "BLOCK")
 _sample = Launcher(_sample_kernel, "BLOCK", "LANES", "DRAWS", "ROUNDS", "NODES")
 
 
@@ -192,6 +226,17 @@ def covariance_product(tilted: Tensor, k: Tensor | int, v: Tensor) -> Tensor:
     if rows:
         block, warps = _shape(rows, n, 512)
         _covariance(rows, tilted, k, (v,), (product,), (n,), (block,), warps)
+    return product
+
+
+def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tensor:
+    """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
+    tilted, z, v = tilted.contiguous(), z.contiguous(), v.contiguous()
+    rows, n = tilted.shape
+    product = tilted.new_empty(rows, n)
+    if rows:
+        block, warps = _shape(rows, n, 512)
+        _swap(rows, tilted, k, (z, v), (product,), (n, rows, z.shape[0]), (block,), warps)
     return product
 
 

@@ -12,7 +12,7 @@ of a product where their k differ.
 
 from __future__ import annotations
 
-from ksubset.kernels.cpu.short.inference import SCALE, TOTALS, infer, logarithms
+from ksubset.kernels.cpu.short.inference import SCALE, TOTALS, infer, logarithms, rarer_sides
 from ksubset.kernels.cpu.short.lanes import (
     KEPT,
     MARKS,
@@ -32,6 +32,7 @@ from ksubset.kernels.cpu.short.lanes import (
 )
 from ksubset.kernels.cpu.short.product import covariance_product
 from ksubset.kernels.cpu.short.sampling import sample
+from ksubset.kernels.cpu.short.swap import add_product
 from ksubset.kernels.cpu.short.tilt import tilt, toss
 
 __all__ = [
@@ -42,6 +43,7 @@ __all__ = [
     "SCALE",
     "SHIFT",
     "TOTALS",
+    "add_product",
     "any_odd",
     "convert",
     "covariance_product",
@@ -52,6 +54,7 @@ __all__ = [
     "logarithms",
     "pairs",
     "put_back",
+    "rarer_sides",
     "recall",
     "room_for_coins",
     "sample",

@@ -18,8 +18,9 @@ SCALE = 2.0**-64
 
 
 @inlined
-def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, marginals, totals):
-    """Fill marginals and totals from logits, tilted ones and their coins; of no use for odd lanes.
+def rarer_sides(n, least, most, marks, heads, tails, prefix, suffix, rarer):
+    """Fill rarer with the probability that an item's coin shows its rarer side, given k heads.
+    Returns the probability of k heads, lane by lane; of no use for odd lanes.
 
     P(S_i = j) over the first i items and over the others, two items at a time, and only counts
     from which k can be reached: see product.py. An item's rarer side has its probability as a
@@ -27,8 +28,8 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
     prefix: (pairs(n) / 2 + 1, n // 2 + 3, lanes), zeros at first, with two states of them before
     each row; suffix: (n // 2 + 3, lanes).
     """
-    lanes = width(t)
-    zero, one = fill(t, 0.0), fill(t, 1.0)
+    lanes = width(rarer)
+    zero, one = fill(rarer, 0.0), fill(rarer, 1.0)
     k, items = load(marks, RARE * lanes), pairs(n)
     line = (n // 2 + 3) * lanes
     store(prefix, 2 * lanes, one)
@@ -71,9 +72,20 @@ def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, margina
             at, to = at + lanes, to + lanes
         first = choose(p, 0.5, no_p * (no_q * full + q * lack), p * (no_q * lack + q * lack_both))
         other = choose(q, 0.5, no_q * (no_p * full + p * lack), q * (no_p * lack + p * lack_both))
-        store(marginals, i * lanes, first * inverse)
-        store(marginals, (i + 1) * lanes, other * inverse)
+        store(rarer, i * lanes, first * inverse)
+        store(rarer, (i + 1) * lanes, other * inverse)
+    return mass
 
+
+@inlined
+def infer(n, least, most, marks, theta, t, heads, tails, prefix, suffix, marginals, totals):
+    """Fill marginals and totals from logits, tilted ones and their coins; of no use for odd lanes.
+
+    Tables as in :func:`rarer_sides`.
+    """
+    lanes = width(t)
+    zero, one = fill(t, 0.0), fill(t, 1.0)
+    mass = rarer_sides(n, least, most, marks, heads, tails, prefix, suffix, marginals)
     side = load(marks, SIGN * lanes)
     likelier, cross, ups, likely, furthest = one, zero, zero, zero, zero
     for i in range(0, n * lanes, lanes):

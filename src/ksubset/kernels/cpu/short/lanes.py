@@ -25,12 +25,13 @@ from ksubset.kernels.cpu.simd import (
 )
 
 MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
-# What lanes have one number of: items to choose and whether the row is left to others (these are
-# kept); on which side to choose, the logarithm of the odds, whether there is nothing to choose, by
-# how much logits were shifted; how many items are coins and, if not all, the mean and mean square
-# of their logits, and those up to which others are never chosen.
-RARE, ODD, KEPT = 0, 1, 2
-SIGN, ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, MARKS = 2, 3, 4, 5, 6, 7, 8, 9, 10
+# Per-lane scalars. Kept with the coins: how many items to choose, whether the row is left to the
+# kernels of long rows, and whether heads means chosen (1) or left out (-1).
+RARE, ODD, SIGN, KEPT = 0, 1, 2, 3
+# Not kept: the logarithm of the odds, whether there is nothing to choose, by how much logits were
+# shifted; how many items are coins and, if not all, the mean and mean square of their logits, and
+# those up to which others are never chosen.
+ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, MARKS = 3, 4, 5, 6, 7, 8, 9, 10
 # In place of a logit that is, or is as good as, infinite: no coin, it falls tails for sure (times
 # the sign).
 NO_COIN = -1e30

@@ -19,6 +19,7 @@ from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
 from ksubset.kernels.cuda.long.board import wait, words, workspace
 from ksubset.kernels.cuda.long.moments import fill, moments
+from ksubset.kernels.cuda.long.moments import swap_product as swap_row
 from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds, whole_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
 
@@ -110,6 +111,26 @@ def covariance_kernel(
 
 
 @triton.jit(do_not_specialize=["same"])
+def swap_kernel(
+    tilted, counts, drawn, vectors, product, flows, work, same, n, rows, samples,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """sum_s L(z_s) v_s."""
+    row = (tl.program_id(0) // G).to(tl.int64)
+    g = tl.program_id(0) % G
+    board, counter, _rest = workspace(work, row, 0, G)
+    first = tl.load(tilted + row * n)
+    if first == first:
+        swap_row(
+            tilted + row * n, count_of(counts, same, row), drawn + row * n, vectors + row * n,
+            flows + row * n, product + row * n, n, (row * 0 + rows) * n, samples,
+            board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
+        )  # fmt: skip
+    else:
+        fill(product + row * n, float("nan"), n, g, G, TILE)
+
+
+@triton.jit(do_not_specialize=["same"])
 def sample_kernel(
     logits, counts, keys, drawn, tilted, work, same, n, rows, samples,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
@@ -162,6 +183,7 @@ _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
+_swap = Launcher(swap_kernel, *_CONSTANTS)
 _sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS", "FALLBACK")
 
 
@@ -228,6 +250,17 @@ def covariance_product(tilted: Tensor, k: Tensor | int, v: Tensor) -> Tensor:
     tilted, v = tilted.contiguous(), v.contiguous()
     product = tilted.new_empty(tilted.shape)
     _launch(_covariance, MOMENTS, tilted, k, (v,), (product,))
+    return product
+
+
+def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tensor:
+    """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
+    tilted, z, v = tilted.contiguous(), z.contiguous(), v.contiguous()
+    samples = z.shape[0]
+    product = tilted.new_empty(tilted.shape)
+    flows = product if samples == 1 else tilted.new_empty(tilted.shape)
+    numbers = (tilted.shape[0], samples)
+    _launch(_swap, MOMENTS, tilted, k, (z, v), (product, flows), numbers)
     return product
 
 
