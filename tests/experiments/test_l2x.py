@@ -75,7 +75,7 @@ def test_median_rank():
 def test_finds_the_features_of_xor(estimator):
     found = train(
         {"problem": "xor", "estimator": estimator, "options": {}, "honest": True, "samples": 1,
-         "seed": 0, "examples": 40_000, "epochs": 8, "batch": 400, "rate": 2e-3}
+         "seed": 0, "examples": 40_000, "epochs": 5, "batch": 400, "rate": 2e-3}
     )  # fmt: skip
     assert found["median_rank"] < 1.65
     assert found["recovery"] > 0.9
