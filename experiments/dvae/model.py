@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import ksubset
-from experiments.stack import Dense, reset_weights
+from experiments.dvae.layers import StackedDense
+from experiments.stack import reset_weights
 
 HIDDEN = (512, 256)
 _CONFIGURATION = "configuration"
@@ -181,5 +182,5 @@ def reconstruction_loss(pixel_logits: Tensor, x: Tensor) -> Tensor:
 def _network(sizes: Sequence[int], stack: int | None) -> nn.Sequential:
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise(sizes):
-        layers += [Dense(inputs, outputs, stack), nn.ReLU()]
+        layers += [StackedDense(inputs, outputs, stack), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

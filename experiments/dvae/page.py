@@ -29,12 +29,12 @@ HEADINGS = (
 )  # fmt: skip
 _NOTE = (
     "Nats per test image after the last epoch, mean ± standard deviation over seeds. −ELBO: codes "
-    "drawn from the exact k-subset distribution of the encoder's logits, plus its exact KL from the uniform "
-    "prior; only this is a bound on the likelihood for every method. Own samples: codes as the "
-    "method itself draws them in training (perturb-and-MAP for I-MLE, relaxed for SoftSub), plus "
-    "the exact KL, or plus the divergence of a softmax over items, which the literature takes for "
-    "the KL and which is exact for k = 1 only. Training: the loss trained with, over the batches "
-    "of the last epoch."
+    "drawn from the exact k-subset distribution of the encoder's logits, plus its exact KL from "
+    "the uniform prior; only this is a bound on the likelihood for every method. Own samples: "
+    "codes as the method itself draws them in training (perturb-and-MAP for I-MLE, relaxed for "
+    "SoftSub), plus the exact KL, or plus the divergence of a softmax over items, which the "
+    "literature takes for the KL and which is exact for k = 1 only. Training: the same bound, over "
+    "the batches of the last epoch."
 )
 
 

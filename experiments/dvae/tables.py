@@ -28,14 +28,19 @@ def _pairs(values: Any) -> tuple[Any, ...]:
     return tuple((name, tuple(x) if isinstance(x, list) else x) for name, x in values)
 
 
-def outcome(content: Mapping[str, Any]) -> Outcome:
-    """From results.json."""
-    about = dict(content["method"])
+def about(content: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a method in results.json."""
+    found = dict(content["method"])
     for name in ("options", "settings", "grid"):
-        about[name] = _pairs(about[name])
+        found[name] = _pairs(found[name])
+    return found
+
+
+def outcome(content: Mapping[str, Any]) -> Outcome:
+    """A method and its losses in results.json."""
     losses = {name: _numbers(values) for name, values in content["losses"].items()}
     return Outcome(
-        Method(**about), content["seeds"], losses, content["epochs"],
+        Method(**about(content)), content["seeds"], losses, content["epochs"],
         _numbers(content["importance"]),
     )  # fmt: skip
 
