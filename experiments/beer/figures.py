@@ -16,7 +16,7 @@ from experiments.beer.results import Entry, in_cell
 _COLOURS = {
     "simple": "#08519c", "simple-authors": "#6baed6", "l2x": "#31a354", "softsub": "#756bb1",
     "imle": "#d94801", "reinmax": "#c51b8a", "score": "#969696", "simple-4": "#4292c6",
-    "simple-16": "#08306b", "simple-marginals": "#41b6c4",
+    "simple-16": "#08306b", "simple-marginals": "#41b6c4", "swap": "#e6ab02", "swap-4": "#a6761d",
 }  # fmt: skip
 _PANELS = (("test", "test MSE × 100 (lower is better)"), ("precision", "precision × 100 (higher)"))
 

@@ -67,6 +67,10 @@ class Method:
 _TEMPERATURE = (("temperature", TEMPERATURES),)
 METHODS: tuple[Method, ...] = (
     Method("simple", "SIMPLE", "simple"),
+    Method("swap", "swap", "swap"),
+    Method(
+        "swap-4", "swap, leave-one-out", "swap", (("baseline", "leave_one_out"),), samples=4
+    ),
     Method("l2x", "L2X", "l2x", settings=(("temperature", 0.1),), grid=_TEMPERATURE),
     Method("softsub", "SoftSub", "softsub", settings=(("temperature", 0.5),), grid=_TEMPERATURE),
     Method(

@@ -12,8 +12,8 @@ app = command(
     Settings,
     run,
     Path("outputs/dvae"),
-    "A discrete k-subset variational auto-encoder, with every rival of SIMPLE (section 5.2 of the "
-    "paper).",
+    "A discrete k-subset variational auto-encoder, trained with every estimator (section "
+    "5.2 of the paper).",
     interrupted="--resume goes on from the last checkpoint",
 )
 

@@ -22,8 +22,9 @@ from experiments.dvae.results import Curve, Outcome
 _COLOURS = {
     "simple": "#08519c", "simple-4": "#6baed6", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",
     "imle-softmax-kl": "#a63603", "softsub": "#756bb1", "softsub-hard": "#bcbddc",
-    "score": "#969696", "muprop": "#31a354", "reinmax": "#c51b8a", "reinmax-4": "#fa9fb5",
-    "st-gumbel": "#d94801",
+    "score": "#969696", "muprop": "#8c6d31", "reinmax": "#c51b8a", "reinmax-4": "#fa9fb5",
+    "st-gumbel": "#d94801", "swap": "#006d2c", "swap-4": "#74c476",
+    "st-gumbel-rao": "#fd8d3c", "st-gumbel-independent": "#a63603",
 }  # fmt: skip
 plt.rcParams["svg.hashsalt"] = "ksubset"
 plt.rcParams["svg.fonttype"] = "none"
@@ -42,13 +43,13 @@ def curves(
         lowest, highest = np.inf, -np.inf
         for outcome in (r for r in results if r.method.k == k):
             values = loss(outcome)
-            epochs = np.arange(1, values.shape[1] + 1)
+            epochs = outcome.epochs
             mean, std = values.mean(0), values.std(0)
             second = outcome.method.name.endswith(OWN)
             colour = _COLOURS.get(outcome.method.name.removesuffix(OWN), "#333333")
             panel.plot(
-                epochs, mean, color=colour, label=outcome.method.label,
-                linewidth=2.2 if outcome.method.name == "simple" else 1.4,
+                epochs, mean, color=colour, label=outcome.method.title,
+                linewidth=2.2 if outcome.method.name in ("simple", "swap") else 1.4,
                 linestyle="--" if second else "-",
             )  # fmt: skip
             panel.fill_between(epochs, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
@@ -60,7 +61,8 @@ def curves(
             highest = min(highest, 1.4 * lowest)
             margin = 0.05 * (highest - lowest)
             panel.set_ylim(lowest - margin, highest + margin)
-        panel.set_title(f"{k} of 20", fontsize=10.5)
+        items = {r.method.items for r in results if r.method.k == k}
+        panel.set_title(f"{k} of {', '.join(map(str, items))}", fontsize=10.5)
         panel.set(xlabel="epoch", ylabel=label)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(color="#e8e8e8", linewidth=0.8)

@@ -19,8 +19,10 @@ from torch import Tensor
 
 from experiments.command import one_line_errors
 from experiments.datasets.images import load
-from experiments.dvae.methods import chosen, jobs
+from experiments.dvae.jobs import jobs
+from experiments.dvae.methods import chosen
 from experiments.dvae.model import DiscreteVAE, reconstruction_loss
+from experiments.dvae.timing import check_device
 from ksubset.estimators import Estimator, create
 
 _ROWS = 2048  # codes decoded at once
@@ -69,15 +71,17 @@ def main(
     draws: Annotated[int, typer.Option(help="Gradients of every method.", min=2)] = 2000,
     truth: Annotated[int, typer.Option(help="Samples for the truth.", min=100)] = 200_000,
     methods: Annotated[str, typer.Option(help="As for the study.")] = "all",
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
     """Compare gradients."""
-    vae = DiscreteVAE.load(model).requires_grad_(False)
-    x = load(data, data_dir).test[:images]
+    check_device(device)
+    vae = DiscreteVAE.load(model, device).requires_grad_(False)
+    x = load(data, data_dir).test[:images].to(device)
     if x.shape[-1] != vae.pixels:
         raise ValueError(f"{model} is of images with {vae.pixels} pixels, {data} has {x.shape[-1]}")
     logits = vae.logits(x)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator(device).manual_seed(seed)
     unbiased = create("score", baseline="leave_one_out")
     group = 50
     exact, spread, count = _moments(
@@ -91,7 +95,7 @@ def main(
     )
     for heading in ("method", "setting", "bias²", "along", "across²", "variance"):
         table.add_column(heading, justify="left" if heading in ("method", "setting") else "right")
-    for method in chosen([vae.k], methods):
+    for method in chosen([vae.k], methods, vae.groups, vae.items):
         estimator = jobs([method], [seed], 1)[0].estimator()
         mean, variance, n = _moments(
             _gradients(vae, estimator, x, logits, method.samples, draws, generator)

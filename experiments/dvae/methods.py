@@ -1,21 +1,22 @@
-"""Who takes part, with what settings, and on which grids the settings are tuned."""
+"""The methods that are compared, with what settings, and the grids on which settings are tuned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from itertools import product
 
-import torch
-
-from ksubset.estimators import Estimator, create
-
-# The paper's grids: learning rate, lambda, and the temperature of the sum-of-gamma noise; that of
-# relaxations is from its section on explanations.
-RATES = (1e-3, 5e-4)
+# The paper's rates are the first two; at full length smaller ones often win. The paper's grids of
+# lambda and of the temperature of the sum-of-gamma noise; that of relaxations is from its section
+# on explanations.
+RATES = (1e-3, 5e-4, 2.5e-4, 1.25e-4)
 STRENGTHS = (1e-3, 1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3)
 NOISE_TEMPERATURES = (0.1, 1.0, 10.0, 100.0)
 TEMPERATURES = (0.1, 0.5, 1.0, 2.0)
+# The paper's code: groups, and items of each.
+GROUPS, ITEMS = 20, 20
+# Estimators whose samples have another distribution than the exact one.
+_OTHER_SAMPLES = ("imle", "softsub")
 
 
 @dataclass(frozen=True)
@@ -26,34 +27,53 @@ class Method:
     label: str
     k: int
     estimator: str
-    options: tuple[tuple[str, object], ...] = ()  # what kind of it
-    settings: tuple[tuple[str, float], ...] = ()  # numbers, which may differ within a stack
+    options: tuple[tuple[str, object], ...] = ()  # what kind of estimator
+    settings: tuple[tuple[str, float], ...] = ()  # its numbers
     grid: tuple[tuple[str, tuple[float, ...]], ...] = field(default=(), compare=False)
     samples: int = 1
     rate: float = 1e-3
     divergence: str = "exact"  # the KL term trained with, or "softmax", as was published
+    kl_weight: float = 1.0  # of the KL term in training; tests have none
+    groups: int = GROUPS
+    items: int = ITEMS
 
     @property
     def key(self) -> str:
         """Its name in files."""
-        return f"k{self.k}-{self.name}"
+        usual = (self.groups, self.items) == (GROUPS, ITEMS)
+        shape = "" if usual else f"{self.groups}x{self.items}-"
+        weight = "" if self.kl_weight == 1 else f"-kl{self.kl_weight:g}"
+        return f"{shape}k{self.k}-{self.name}{weight}"
 
     @property
-    def kind(self) -> tuple[object, ...]:
-        """What models of a stack have in common."""
-        return (
-            self.k, self.name, self.estimator, self.options, self.samples, self.rate,
-            self.divergence, tuple(name for name, _ in self.settings),
-        )  # fmt: skip
+    def samples_by(self) -> tuple[object, ...]:
+        """The estimator, but not its numbers."""
+        return (self.estimator, self.options, tuple(name for name, _ in self.settings))
+
+    @property
+    def draws_exactly(self) -> bool:
+        """Whether its samples are exact samples of the k-subset distribution."""
+        top_k = self.estimator == "st_gumbel" and self.k > 1
+        return not top_k and self.estimator not in _OTHER_SAMPLES
 
     @property
     def recipe(self) -> str:
-        """All that decides how it trains but for settings."""
-        options = " ".join(f"{name}={value}" for name, value in self.options)
+        """All that decides how it trains."""
+        options = " ".join(f"{name}={value}" for name, value in self.options + self.settings)
         return (
             f"{self.key} {self.estimator} {options} samples={self.samples} rate={self.rate!r} "
-            f"divergence={self.divergence}"
+            f"divergence={self.divergence} weight={self.kl_weight!r}"
         )
+
+    @property
+    def title(self) -> str:
+        """For a curve or a row without its setting."""
+        parts = [self.label]
+        if self.samples > 1:
+            parts.append(f"{self.samples} samples")
+        if self.kl_weight != 1:
+            parts.append(f"KL × {self.kl_weight:g}")
+        return ", ".join(parts)
 
     def setting(self) -> str:
         """For a table."""
@@ -61,10 +81,14 @@ class Method:
         parts = [f"{symbols[name]} = {value:g}" for name, value in self.settings]
         if self.samples > 1:
             parts.append(f"{self.samples} samples")
+        if self.kl_weight != 1:
+            parts.append(f"KL × {self.kl_weight:g}")
         return ", ".join([*parts, f"lr {self.rate:g}"])
 
     def variants(self, rates: Sequence[float] = RATES) -> list[Method]:
         """The whole grid."""
+        if not self.grid:
+            return [replace(self, rate=rate) for rate in rates]
         names, values = [name for name, _ in self.grid], [v for _, v in self.grid]
         return [
             replace(self, rate=rate, settings=tuple(zip(names, chosen, strict=True)))
@@ -77,8 +101,10 @@ OWN = "-own"
 _LAMBDA = ("strength", STRENGTHS)
 _SOG = (("noise", "sum_of_gamma"),)
 _LEAVE_ONE_OUT = (("baseline", "leave_one_out"),)
-# Settings are the winners of the grids on MNIST (docs/results/dvae.md).
+# Of every kind of k, ten and one. Settings are the winners of the grids on MNIST
+# (docs/results/dvae.md).
 METHODS: tuple[Method, ...] = (
+    Method("swap", "swap", 10, "swap", rate=2.5e-4),
     Method("simple", "SIMPLE", 10, "simple", rate=5e-4),
     Method(
         "imle-sog", "I-MLE, sum of gamma", 10, "imle", _SOG,
@@ -111,101 +137,71 @@ METHODS: tuple[Method, ...] = (
     ),
     Method("score", "score function, leave-one-out", 10, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 10, "muprop", rate=5e-4),
-    Method("reinmax", "ReinMax for k-subsets", 10, "reinmax"),
-    Method("reinmax-4", "ReinMax for k-subsets, 4 samples", 10, "reinmax", samples=4),
-    Method("simple-4", "SIMPLE, 4 samples", 10, "simple", samples=4, rate=5e-4),
+    Method("reinmax", "ReinMax for k-subsets", 10, "reinmax", rate=2.5e-4),
+    Method("swap-4", "swap, leave-one-out", 10, "swap", _LEAVE_ONE_OUT, samples=4, rate=5e-4),
+    Method("reinmax-4", "ReinMax for k-subsets", 10, "reinmax", samples=4, rate=5e-4),
+    Method("simple-4", "SIMPLE", 10, "simple", samples=4, rate=5e-4),
+    Method("swap", "swap", 1, "swap", rate=5e-4),
     Method("simple", "SIMPLE", 1, "simple"),
     Method(
         "st-gumbel", "ST Gumbel-softmax", 1, "st_gumbel", (), (("temperature", 1.0),),
         (("temperature", TEMPERATURES),),
     ),
-    Method("reinmax", "ReinMax", 1, "reinmax"),
+    Method(
+        "st-gumbel-rao", "ST Gumbel-softmax, noise averaged out", 1, "gumbel_backward",
+        (("draws", 16),), (("temperature", 1.0),), (("temperature", TEMPERATURES),),
+    ),
+    Method(
+        "st-gumbel-independent", "ST Gumbel-softmax, noise independent of the sample", 1,
+        "gumbel_backward", (("coupled", False),), (("temperature", 1.0),),
+        (("temperature", TEMPERATURES),),
+    ),
+    Method("reinmax", "ReinMax", 1, "reinmax", rate=5e-4),
     Method("score", "score function, leave-one-out", 1, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 1, "muprop", rate=5e-4),
-    Method("reinmax-4", "ReinMax, 4 samples", 1, "reinmax", samples=4),
-    Method("simple-4", "SIMPLE, 4 samples", 1, "simple", samples=4),
+    Method("swap-4", "swap, leave-one-out", 1, "swap", _LEAVE_ONE_OUT, samples=4),
+    Method("reinmax-4", "ReinMax", 1, "reinmax", samples=4),
+    Method("simple-4", "SIMPLE", 1, "simple", samples=4),
 )  # fmt: skip
-_MAIN = (
-    "k10-simple", "k10-imle-sog", "k10-imle-gumbel", "k10-softsub", "k10-score", "k10-muprop",
-    "k1-simple", "k1-st-gumbel", "k1-reinmax",
-)  # fmt: skip
+# Some win and some lose, on purpose.
+_MAIN = {
+    10: ("swap", "simple", "imle-sog", "imle-gumbel", "softsub", "score", "muprop", "reinmax"),
+    1: ("swap", "simple", "st-gumbel", "reinmax"),
+}
 
 
-def chosen(k: Iterable[int], words: str) -> list[Method]:
-    """Those of the k asked for.
+def chosen(
+    k: Iterable[int],
+    words: str,
+    groups: int = GROUPS,
+    items: int = ITEMS,
+    kl_weights: Iterable[float] = (1.0,),
+) -> list[Method]:
+    """Methods for the k asked for, with every weight of the KL term.
 
     Args:
         words: separated by commas: "all", "main" for the usual ones, a name, or a key (k10-simple).
     """
-    sizes = tuple(k)
-    known = {method.k for method in METHODS}
-    for size in sizes:
-        if size not in known:
-            raise ValueError(f"k must be among {', '.join(map(str, sorted(known)))}, got {size}")
-    candidates = [m for m in METHODS if m.k in sizes]
+    weights = tuple(kl_weights)
+    found = []
+    for size in k:
+        if not 0 < size < items:
+            raise ValueError(
+                f"k must be between 1 and {items - 1} for groups of {items} items, got {size}"
+            )
+        rows = [method for method in METHODS if method.k == (1 if size == 1 else 10)]
+        found += [replace(method, k=size, groups=groups, items=items) for method in rows]
     taken: set[str] = set()
     for word in words.split(","):
-        groups = {"all": {m.key for m in candidates}, "main": set(_MAIN)}
-        found = groups.get(word, {m.key for m in candidates if word in (m.name, m.key)})
-        if not found:
-            listed = ", ".join(dict.fromkeys(m.name for m in candidates))
+        named = {m.key for m in found if word == "all" or word in (m.name, m.key)}
+        if word == "main":
+            named = {m.key for m in found if m.name in _MAIN[1 if m.k == 1 else 10]}
+        if not named:
+            listed = ", ".join(dict.fromkeys(m.name for m in found))
             raise ValueError(f"methods must be among all, main, {listed}, got {word!r}")
-        taken |= found
-    return [m for m in candidates if m.key in taken]
-
-
-@dataclass(frozen=True)
-class Job:
-    """Models that are trained in one step: of one kind, with a setting and a seed each."""
-
-    methods: tuple[Method, ...]
-    seeds: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.methods)
-
-    @property
-    def recipe(self) -> Method:
-        """What all have in common, but for settings."""
-        return self.methods[0]
-
-    @property
-    def name(self) -> str:
-        """Says everything: it is the key of checkpoints and of the noise."""
-        members = ";".join(
-            ",".join([*(repr(v) for _, v in m.settings), str(seed)])
-            for m, seed in zip(self.methods, self.seeds, strict=True)
-        )
-        return f"{self.recipe.recipe} {members}"
-
-    def estimator(self) -> Estimator:
-        """Of all members at once: settings that differ are tensors (members, 1, 1, 1)."""
-        settings: dict[str, float | torch.Tensor] = {}
-        for i, (name, value) in enumerate(self.recipe.settings):
-            values = [method.settings[i][1] for method in self.methods]
-            same = all(v == value for v in values)
-            settings[name] = value if same else torch.tensor(values).reshape(-1, 1, 1, 1)
-        return create(self.recipe.estimator, **dict(self.recipe.options), **settings)
-
-
-def jobs(methods: Iterable[Method], seeds: Sequence[int], most: int) -> list[Job]:
-    """All methods with all seeds, in stacks of one kind with at most so many members."""
-    kinds: dict[tuple[object, ...], list[tuple[Method, int]]] = {}
-    for method in methods:
-        for seed in seeds:
-            kinds.setdefault(method.kind, []).append((method, seed))
-    found = []
-    for members in kinds.values():
-        for part in _parts(members, most):
-            methods_, seeds_ = zip(*part, strict=True)
-            found.append(Job(tuple(methods_), tuple(seeds_)))
-    return found
-
-
-def _parts(items: Sequence[tuple[Method, int]], most: int) -> Iterator[list[tuple[Method, int]]]:
-    rest = iter(items)
-    while part := list(islice(rest, most)):
-        yield part
+        taken |= named
+    kept = [method for method in found if method.key in taken]
+    return [replace(method, kl_weight=weight) for method in kept for weight in weights]
 
 
 def by_key(methods: Iterable[Method]) -> Mapping[str, list[Method]]:

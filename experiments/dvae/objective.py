@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -51,7 +52,11 @@ def _survivors(logits: Tensor) -> tuple[Tensor, Tensor | float]:
 
 
 class Objective(nn.Module):
-    """Negative ELBOs of a batch, averaged over the batch and added over the stack."""
+    """Negative ELBOs of a batch, averaged over the batch and added over the stack.
+
+    Args:
+        kl_weights: of the KL term, one for every member; the losses reported have none.
+    """
 
     def __init__(
         self,
@@ -60,12 +65,16 @@ class Objective(nn.Module):
         samples: int = 1,
         divergence: str = "exact",
         share: Share | None = None,
+        kl_weights: Sequence[float] = (1.0,),
     ) -> None:
         super().__init__()
         if divergence not in DIVERGENCES:
             raise ValueError(f"divergence must be one of {DIVERGENCES}, got {divergence!r}")
         self.vae, self.estimator = vae, estimator
         self.samples, self.divergence, self.share = samples, divergence, share or Share()
+        weights = torch.tensor(kl_weights).unsqueeze(-1)
+        self.register_buffer("kl_weights", weights, persistent=False)
+        self.kl_weights: Tensor
 
     def forward(self, x: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
         """The loss of this process's images (stack, images, pixels), to be added over processes,
@@ -89,7 +98,8 @@ class Objective(nn.Module):
         divergence = divergence + diverged
         # MuProp looks at the marginals first: the last losses are those of samples.
         parts = torch.stack([seen[-1].mean(0).sum(-1), divergence.detach().sum(-1)])
-        return (reconstruction + divergence.sum()) / count, parts
+        weighted = self.kl_weights.to(divergence) * divergence
+        return (reconstruction + weighted.sum()) / count, parts
 
     def _among_all(self, values: Tensor, count: int, dim: int) -> Tensor:
         """In the place of this process's examples among those of all processes, zeros elsewhere:
@@ -108,9 +118,13 @@ class Objective(nn.Module):
 
 @torch.no_grad()
 def held_out_losses(
-    vae: DiscreteVAE, estimator: Estimator, x: Tensor, generator: torch.Generator
+    vae: DiscreteVAE, own: Pathwise | None, x: Tensor, generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """Added over images (images, pixels), for every member of a stack (stack,)."""
+    """Added over images (images, pixels), for every member of a stack (stack,).
+
+    Args:
+        own: draws the methods' own samples; None if those are exact.
+    """
     x = x.expand(vae.stack or 1, *x.shape)
     logits, diverged = _survivors(vae.logits(x))
     z = ksubset.sample(logits, vae.k, generator=generator)
@@ -120,7 +134,7 @@ def held_out_losses(
         "softmax divergence": softmax_divergence(logits) + diverged,
     }
     found["own reconstruction"] = found["reconstruction"]
-    if isinstance(estimator, Pathwise):
-        own = estimator.sample(logits, vae.k, generator=generator)
-        found["own reconstruction"] = reconstruction_loss(vae.decode(own), x)
+    if own is not None:
+        z = own.sample(logits, vae.k, generator=generator)
+        found["own reconstruction"] = reconstruction_loss(vae.decode(z), x)
     return {name: losses.double().sum(-1) for name, losses in found.items()}

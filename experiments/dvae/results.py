@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,7 +13,7 @@ from experiments.dvae.methods import OWN, Method
 from experiments.dvae.runner import Trained
 from experiments.report import Claim
 
-Curve = np.ndarray  # (seeds, epochs)
+Curve = np.ndarray  # (seeds, tests)
 # The published log of SIMPLE's test loss at k = 10, whose KL is up to 92 nats too large.
 PUBLISHED = {1: 219.3, 10: 184.2, 50: 174.5, 100: 171.65}
 _CERTAIN = 0.05
@@ -25,7 +25,8 @@ class Outcome:
 
     method: Method
     seeds: list[int] = field(default_factory=list)
-    losses: dict[str, list[list[float]]] = field(default_factory=dict)  # by seed, by epoch
+    losses: dict[str, list[list[float]]] = field(default_factory=dict)  # by seed, by test
+    epochs: list[int] = field(default_factory=list)  # those after which it was tested
     importance: list[float] = field(default_factory=list)  # IWAE bounds, on binary images
 
     def curve(self, *names: str) -> Curve:
@@ -49,7 +50,7 @@ class Outcome:
 
     @property
     def training(self) -> Curve:
-        """As it was trained, over the batches of an epoch."""
+        """Over the batches of every epoch, whether it was followed by a test or not."""
         return self.curve("train reconstruction", "train divergence")
 
 
@@ -60,14 +61,16 @@ def outcomes(trained: Iterable[Trained]) -> list[Outcome]:
         for i, (method, seed) in enumerate(zip(done.job.methods, done.job.seeds, strict=True)):
             outcome = found.setdefault(method, Outcome(method))
             outcome.seeds.append(seed)
-            for name in done.history[0]:
-                curve = [epoch[name][i] for epoch in done.history]
+            tested = [e for e, losses in enumerate(done.history, 1) if "reconstruction" in losses]
+            outcome.epochs = tested
+            for name in done.history[-1]:
+                curve = [losses[name][i] for losses in done.history if name in losses]
                 outcome.losses.setdefault(name, []).append(curve)
     return list(found.values())
 
 
 def final(curve: Curve) -> tuple[float, float]:
-    """Mean and standard deviation over seeds of the last epoch."""
+    """Mean and standard deviation over seeds after the last epoch."""
     last = curve[:, -1]
     return float(last.mean()), float(last.std(ddof=1)) if len(last) > 1 else math.nan
 
@@ -89,7 +92,7 @@ def judge(results: Sequence[Outcome]) -> list[Claim]:
         (10, ("imle-sog", "imle-gumbel"), "significantly lower test loss than I-MLE on the "),
         (1, ("st-gumbel",), "lower test loss than straight-through Gumbel-softmax on the "),
     ):
-        ours = [r for r in results if r.method.key == f"k{k}-simple"]
+        ours = [r for r in results if (r.method.k, r.method.name) == (k, "simple")]
         theirs = [
             r for r in results if r.method.k == k and r.method.name.removesuffix(OWN) in rivals
         ]
@@ -121,6 +124,62 @@ def _compare(ours: Outcome, rival: Outcome, loss: Callable[[Outcome], Curve]) ->
 
 
 def spread(curve: Curve) -> str:
-    """Mean ± standard deviation over seeds."""
+    """Mean ± standard deviation over seeds, after the last epoch."""
     mean, std = final(curve)
     return f"{mean:.2f}" if math.isnan(std) else f"{mean:.2f} ± {std:.2f}"
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A method up to some epoch."""
+
+    outcome: Outcome
+    epoch: int | None  # of the last test until then; None if there was none
+    elbo: Curve  # negative, up to that test
+
+
+def stopped_early(results: Sequence[Outcome], tried: Sequence[Outcome]) -> list[Stopped]:
+    """Every method up to the epoch at which its loss on held-out images was least.
+
+    Args:
+        tried: with held-out images in place of test images, one seed; methods without are left out.
+    """
+    held_out = {outcome.method: outcome for outcome in tried}
+    found = []
+    for r in results:
+        other = held_out.get(r.method)
+        if other is not None and other.epochs == r.epochs:
+            last = int(np.nanargmin(other.elbo[0]))
+            found.append(Stopped(r, r.epochs[last], r.elbo[:, : last + 1]))
+    return found
+
+
+def at_equal_time(
+    results: Sequence[Outcome], microseconds: Mapping[str, float], reference: str = "swap"
+) -> list[Stopped]:
+    """Every method after the time that the reference takes for all its epochs.
+
+    Settings were chosen for the full length: a method that is stopped early might do better with
+    others. One that is done before its time is up has nothing to do with the rest of it.
+
+    Args:
+        microseconds: of a training step, by the keys of methods; methods without are left out.
+        reference: the name of a method; those of every shape of the code are compared with it.
+    """
+    found: list[Stopped] = []
+    for shape in {(r.method.groups, r.method.items, r.method.k): None for r in results}:
+        same = [
+            r for r in results
+            if (r.method.groups, r.method.items, r.method.k) == shape
+            and r.method.key in microseconds
+        ]  # fmt: skip
+        budgets = [
+            r.epochs[-1] * microseconds[r.method.key] for r in same if r.method.name == reference
+        ]
+        for r in same if budgets else ():
+            step = microseconds[r.method.key]
+            # Rounding is not to take the reference's own last epoch away.
+            within = sum(epoch * step <= budgets[0] * (1 + 1e-9) for epoch in r.epochs)
+            epoch = r.epochs[within - 1] if within else None
+            found.append(Stopped(r, epoch, r.elbo[:, :within]))
+    return found

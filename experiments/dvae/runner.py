@@ -23,11 +23,11 @@ from rich.progress import (
 from experiments.clock import Clock
 from experiments.datasets.images import Images
 from experiments.dvae import checkpoints
-from experiments.dvae.methods import Job
+from experiments.dvae.jobs import Job
 from experiments.dvae.model import DiscreteVAE
 from experiments.dvae.objective import Share
 from experiments.dvae.settings import Settings
-from experiments.dvae.training import Recipe, Training, train
+from experiments.dvae.training import Recipe, Training, set_precision, train
 
 _WEIGHTS = "objective.vae."
 
@@ -54,7 +54,7 @@ class Runner:
     def __init__(self, settings: Settings, share: Share, folder: Path, console: Console) -> None:
         self.settings, self.share, self.folder, self.console = settings, share, folder, console
         self.clock = Clock(folder / "checkpoints" / "seconds.json")
-        torch.set_float32_matmul_precision("high" if settings.precision == "tf32" else "highest")
+        set_precision(settings.precision)
 
     def train(
         self, jobs: Sequence[Job], images: Images, epochs: int, stage: str, weights: bool = True
@@ -71,7 +71,7 @@ class Runner:
         here = images.to(settings.torch_device, dtype)
         recipe = Recipe(
             epochs, settings.batch, settings.torch_device, settings.precision, settings.graph,
-            self.share,
+            self.share, settings.test_every,
         )  # fmt: skip
         steps = len(jobs) * epochs * (len(images.train) // settings.batch)
         columns = (
@@ -146,7 +146,7 @@ class Runner:
             raise ValueError(f"checkpoint {self._path(job)} is damaged: {progress.epochs} epochs")
         if not weights:
             return Trained(job, progress.history, None)
-        vae = DiscreteVAE(images.pixels, job.recipe.k, stack=len(job))
+        vae = job.model(images.pixels)
         weights_of = {
             name.removeprefix(_WEIGHTS): value.float()
             for name, value in tensors.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from experiments.dvae.methods import OWN, Method, chosen
 from experiments.dvae.training import PRECISIONS
 
 _EPOCHS = {"digits": 40, "mnist": 100}
-_SEEDS = {"digits": 1, "mnist": 3}
+_SEEDS = {"digits": 1, "mnist": 5}
 # A tenth of MNIST's or more, to choose settings by.
 _HELD_OUT = {"digits": 300, "mnist": 10_000}
 _TOGETHER = {"cpu": 1, "cuda": 8}
@@ -26,15 +27,20 @@ class Settings:
     data_dir: Path | None = option(None, "The folder of MNIST's idx files, gzipped or not.")
     download: bool = option(False, "Fetch what is not in that folder.")
     binarize: bool = option(False, "Black and white, a proper likelihood; adds the IWAE bound.")
-    k: str = option("10,1", "Items chosen of the 20 of a group: 10, 1 or both.")
+    groups: str = option("20x20", "The code: groups x items of each, 4x100 for instance.")
+    k: str = option("10,1", "Items chosen of each group, one k or several separated by commas.")
     methods: str = option("main", "main, all, or names separated by commas.")
     epochs: int | None = option(None, "100 for MNIST, 40 for digits.", min=1)
     rate: float | None = option(None, "Learning rate, in place of every method's own.", min=0.0)
+    kl_weight: str = option("1", "Of the KL term in training: one weight, or several to compare.")
     batch: int = option(100, "Images of a step.", min=1)
-    seeds: int | None = option(None, "Models of every method: 3 for MNIST, 1 for digits.", min=1)
+    seeds: int | None = option(None, "Models of every method: 5 for MNIST, 1 for digits.", min=1)
     seed: int = option(0, "The first of them.", min=0)
-    tune: bool = option(False, "First look for the best settings on the paper's grids.")
-    tune_epochs: int = option(20, "For every point of the grids.", min=1)
+    tune: bool = option(False, "First look for the best settings on grids.")
+    tune_epochs: int | None = option(
+        None, "For every point of the grids: as many as in training, or fewer.", min=1
+    )
+    test_every: int = option(1, "Epochs between tests.", min=1)
     stack: int = option(64, "Models trained in one batched step, at most.", min=1)
     together: int | None = option(None, "Steps that run at once: 8 on a GPU, 1 on CPUs.", min=1)
     device: str = option("auto", "cpu, cuda, or auto: a GPU if there is one.")
@@ -43,6 +49,10 @@ class Settings:
     checkpoint_every: int = option(5, "Epochs between checkpoints.", min=1)
     resume: bool = option(False, "Go on with an unfinished run in the output folder.")
     tensorboard: bool = option(False, "Also write TensorBoard's logs.")
+    step_times: Path | None = option(
+        None, "Of experiments.dvae.timing: adds a table at equal training time."
+    )
+    results_only: bool = option(False, "Write results.json alone: no report, no weights.")
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -59,20 +69,42 @@ class Settings:
         self.contest()
 
     def contest(self) -> list[Method]:
-        """Who takes part."""
+        """The methods that are compared."""
         try:
             sizes = [int(size) for size in self.k.split(",")]
         except ValueError:
             raise ValueError(f"k must be integers separated by commas, got {self.k!r}") from None
-        found = chosen(sizes, self.methods)
+        try:
+            weights = [float(weight) for weight in self.kl_weight.split(",")]
+        except ValueError:
+            weights = []
+        if not weights or not all(0 <= weight < math.inf for weight in weights):
+            raise ValueError(
+                f"kl_weight must be numbers of at least 0 separated by commas, "
+                f"got {self.kl_weight!r}"
+            )
+        found = chosen(sizes, self.methods, *self.shape, weights)
         if self.rate is None:
             return found
         return [replace(method, rate=self.rate) for method in found]
 
     @property
+    def shape(self) -> tuple[int, int]:
+        """Groups of the code, and items of each."""
+        groups, _, items = self.groups.partition("x")
+        if not (groups.isdecimal() and items.isdecimal() and int(groups) > 0 and int(items) > 1):
+            raise ValueError(f"groups must be groups x items, as 20x20, got {self.groups!r}")
+        return int(groups), int(items)
+
+    @property
     def total_epochs(self) -> int:
         """For this data."""
         return self.epochs or _EPOCHS[self.data]
+
+    @property
+    def total_tune_epochs(self) -> int:
+        """For every point of the grids."""
+        return self.tune_epochs or self.total_epochs
 
     @property
     def all_seeds(self) -> range:
@@ -97,13 +129,17 @@ class Settings:
 
     def identity(self) -> dict[str, object]:
         """What decides the numbers: a run is continued only with the same."""
-        free = ("resume", "tensorboard", "checkpoint_every", "data_dir", "download", "together")
+        free = (
+            "resume", "tensorboard", "checkpoint_every", "data_dir", "download", "together",
+            "step_times", "results_only",
+        )  # fmt: skip
         found = {name: value for name, value in vars(self).items() if name not in free}
-        recipes = {f"the recipe of {m.key}": f"{m.recipe} {m.settings}" for m in self.contest()}
+        recipes = {f"the recipe of {m.key}": m.recipe for m in self.contest()}
         return {
             **found,
             **recipes,
             "device": self.torch_device.type,
             "epochs": self.total_epochs,
+            "tune_epochs": self.total_tune_epochs,
             "seeds": len(self.all_seeds),
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
@@ -18,7 +19,8 @@ from safetensors.torch import save
 from experiments.clock import Duration
 from experiments.datasets.files import write_atomically
 from experiments.datasets.images import Images, load
-from experiments.dvae.methods import OWN, Method, by_key, jobs
+from experiments.dvae.jobs import jobs
+from experiments.dvae.methods import OWN, Method, by_key
 from experiments.dvae.model import DiscreteVAE
 from experiments.dvae.objective import Share
 from experiments.dvae.page import page
@@ -39,6 +41,7 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
     data = load(settings.data, settings.data_dir, settings.download)
     if settings.binarize:
         data = data.binarized()
+    times = step_times(settings.step_times)
     with process_group(settings.torch_device) as (rank, world):
         share = Share(rank, world)
         share.of(settings.batch)
@@ -55,11 +58,29 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
             if settings.binarize:
                 _bound(settings, data, trained, results)
             claims = judge(results)
-            _write(folder, settings, data, trained, results, claims, grids, runner.clock.read())
+            duration = runner.clock.read()
+            if not settings.results_only:
+                shown = _write_models(folder, trained)
+                report = page(
+                    folder, settings, data, results, claims, grids, shown, times, duration
+                )
+                folder.text("report.html", report.html())
+            folder.json("results.json", _content(settings, results, claims, grids, duration))
     # They were for going on, and the run is in its place.
     shutil.rmtree(output / "checkpoints", ignore_errors=True)
     show(console, results, claims)
-    console.print(f"{runner.clock.read()}. Written: {output / 'report.html'}", highlight=False)
+    written = output / ("results.json" if settings.results_only else "report.html")
+    console.print(f"{duration}. Written: {written}", highlight=False)
+
+
+def step_times(path: Path | None) -> dict[str, float]:
+    """Microseconds of a training step by the keys of methods, as written by the timing command."""
+    if path is None:
+        return {}
+    try:
+        return {str(key): float(value) for key, value in json.loads(path.read_bytes()).items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"step_times {path} is not a file of step times: {error}") from None
 
 
 def _train(
@@ -70,7 +91,9 @@ def _train(
     if settings.tune:
         contest, grids = _tuned(settings, data, runner, contest)
     planned = jobs(contest, settings.all_seeds, settings.stack)
-    return runner.train(planned, data, settings.total_epochs, "training"), grids
+    weights = settings.binarize or not settings.results_only
+    trained = runner.train(planned, data, settings.total_epochs, "training", weights)
+    return trained, grids
 
 
 def _tuned(
@@ -82,7 +105,8 @@ def _tuned(
     variants = [variant for method in tunable for variant in method.variants()]
     planned = jobs(variants, [settings.seed], settings.stack)
     held_out = data.held_out(settings.held_out)
-    tried = outcomes(runner.train(planned, held_out, settings.tune_epochs, "tuning", weights=False))
+    epochs = settings.total_tune_epochs
+    tried = outcomes(runner.train(planned, held_out, epochs, "tuning", weights=False))
     keys = by_key(outcome.method for outcome in tried)
     grids = {key: [o for o in tried if o.method.key == key] for key in keys}
     winners = []
@@ -113,16 +137,10 @@ def _bound(
             by_method[method].importance.append(float(torch.cat(bounds).mean()))
 
 
-def _write(
-    folder: RunFolder,
-    settings: Settings,
-    data: Images,
-    trained: Sequence[Trained],
-    results: Sequence[Outcome],
-    claims: list[Claim],
-    grids: Mapping[str, Sequence[Outcome]],
-    duration: Duration,
-) -> None:
+def _write_models(
+    folder: RunFolder, trained: Sequence[Trained]
+) -> dict[int, tuple[str, DiscreteVAE]]:
+    """Weights files; for every k a model whose pictures are shown, with its name."""
     shown: dict[int, tuple[str, DiscreteVAE]] = {}
     for done in trained:
         assert done.vae is not None
@@ -132,9 +150,20 @@ def _write(
             path = folder.path / "models" / f"{method.key}-{seed}.safetensors"
             write_atomically(path, content)
             finite = all(bool(weight.isfinite().all()) for weight in vae.parameters())
-            if finite and (method.k not in shown or (method.name == "simple" and i == 0)):
+            if finite and method.k not in shown:
                 shown[method.k] = (method.label, vae)
-    content_of: dict[str, Any] = {
+    return shown
+
+
+def _content(
+    settings: Settings,
+    results: Sequence[Outcome],
+    claims: list[Claim],
+    grids: Mapping[str, Sequence[Outcome]],
+    duration: Duration,
+) -> dict[str, Any]:
+    """All numbers."""
+    return {
         "settings": _plain(settings.identity()),
         "environment": environment(),
         "seconds": duration.total,
@@ -142,9 +171,6 @@ def _write(
         "results": [_plain(dataclasses.asdict(r)) for r in results],
         "grids": {key: [_plain(dataclasses.asdict(r)) for r in g] for key, g in grids.items()},
     }
-    report = page(folder, settings, data, results, claims, grids, shown, duration)
-    folder.text("report.html", report.html())
-    folder.json("results.json", content_of)
 
 
 def _plain(value: Any) -> Any:

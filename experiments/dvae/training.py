@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import math
 from collections.abc import Callable, Sequence
@@ -16,10 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 from experiments.datasets.images import Images
 from experiments.dvae import checkpoints
 from experiments.dvae.checkpoints import Progress
-from experiments.dvae.methods import Job
-from experiments.dvae.model import DiscreteVAE
+from experiments.dvae.jobs import Job
 from experiments.dvae.objective import LOSSES, Objective, Share, held_out_losses
-from ksubset.estimators import Estimator
+from experiments.dvae.optimizer import StackedAdam
+from ksubset.estimators import Estimator, Pathwise
 
 PRECISIONS = ("float32", "tf32", "bfloat16", "float64")
 # Rows of a test block, over the whole stack: enough to fill a GPU, little enough for its memory.
@@ -37,6 +38,19 @@ class Recipe:
     precision: str = "float32"
     graph: bool = True  # capture the step, on CUDA and with one process
     share: Share = field(default_factory=Share)
+    test_every: int = 1  # epochs; the last one is always tested
+
+
+def set_precision(precision: str) -> None:
+    """Of matrix products in single precision, for the whole process."""
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+
+
+@functools.lru_cache(maxsize=64)
+def _order(seed: int, epoch: int, images: int) -> Tensor:
+    """Of the images in an epoch: all models with this seed see them in the same order."""
+    generator = torch.Generator().manual_seed(seed_of("order", seed, epoch))
+    return torch.randperm(images, generator=generator)
 
 
 def seed_of(*parts: object) -> int:
@@ -63,29 +77,24 @@ class Training:
         if not self.batches:
             raise ValueError(f"batch {recipe.batch} is more than the {len(self.train)} images")
         method = job.recipe
-        self.vae = DiscreteVAE(images.pixels, method.k, stack=len(job))
-        self.vae.to(recipe.device, dtype)
+        self.vae = job.model(images.pixels).to(recipe.device, dtype)
         self.objective = Objective(
-            self.vae, self.make_estimator(), method.samples, method.divergence, share
-        ).to(recipe.device)
+            self.vae, self.make_estimator(), method.samples, method.divergence, share,
+            job.kl_weights,
+        ).to(recipe.device)  # fmt: skip
         self.loss: torch.nn.Module = self.objective
         if share.world > 1:
             self.loss = DistributedDataParallel(self.objective)
-        # TensorFlow's epsilon, with which the paper trained.
-        self.optimizer = torch.optim.Adam(
-            self.vae.parameters(), lr=method.rate, eps=1e-7, fused=True,
-            capturable=recipe.device.type == "cuda",
-        )  # fmt: skip
+        cuda = recipe.device.type == "cuda"
+        self.optimizer = StackedAdam(self.vae.named_parameters(), job.rates, capturable=cuda)
         self.generator = torch.Generator(recipe.device)
         shape = (len(job), self.batches, recipe.batch)
         self.order = torch.zeros(shape, dtype=torch.int64, device=recipe.device)
         self.position = torch.zeros(1, dtype=torch.int64, device=recipe.device)
         self.totals = torch.zeros(2, len(job), dtype=torch.float64, device=recipe.device)
-        self._make_optimizer_state()
         self._start = {name: value.clone() for name, value in self.state().items()}
         # A stream of its own: what is captured on it has a workspace of its own too, and several
         # trainings can share a GPU that none of them fills.
-        cuda = recipe.device.type == "cuda"
         self.stream = torch.cuda.Stream(recipe.device) if cuda else None
         self._step: Callable[[], None] = self._eager_step
         if self.stream is not None:
@@ -99,21 +108,11 @@ class Training:
         """Of the whole stack."""
         return self.job.estimator()
 
-    def _make_optimizer_state(self) -> None:
-        """A step with no gradient moves nothing, and leaves the moments to load into."""
-        for parameter in self.vae.parameters():
-            parameter.grad = torch.zeros_like(parameter)
-        self.optimizer.step()
-        for state in self.optimizer.state.values():
-            state["step"].zero_()
-
     def state(self) -> dict[str, Tensor]:
         """Everything that training changes, to be saved or loaded in place."""
         found = {f"objective.{name}": x for name, x in self.objective.state_dict().items()}
-        for name, parameter in self.vae.named_parameters():
-            for key, value in self.optimizer.state[parameter].items():
-                found[f"adam.{key}.{name}"] = value
-        return found
+        adam = {f"adam.{name}": value for name, value in self.optimizer.state().items()}
+        return found | adam
 
     @torch.no_grad()
     def reset(self) -> None:
@@ -132,7 +131,7 @@ class Training:
     def _eager_step(self) -> None:
         index = self.order.index_select(1, self.position).squeeze(1)
         x = self.train[index[:, self.recipe.share.of(self.recipe.batch)]]
-        self.optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad()
         with self._context():
             loss, parts = self.loss(x, self.generator)
         loss.backward()
@@ -184,8 +183,7 @@ class Training:
             self.stream.wait_stream(torch.cuda.current_stream())
         with self._on_stream():
             for member, seed in enumerate(self.job.seeds):
-                generator = torch.Generator().manual_seed(seed_of("order", seed, epoch))
-                order = torch.randperm(len(self.train), generator=generator)[:count]
+                order = _order(seed, epoch, len(self.train))[:count]
                 self.order[member].copy_(order.reshape(self.batches, -1))
             self.generator.manual_seed(seed_of("noise", self.job.name, epoch))
             self.position.zero_()
@@ -197,17 +195,17 @@ class Training:
             self._step()
 
     def end_epoch(self) -> dict[str, list[float]]:
-        """Losses of every member: of the epoch's batches, and of the test images after it."""
+        """Losses of every member: of the epoch's batches, and if it is time for a test, of the test
+        images after it."""
+        epoch, recipe = self.progress.epochs + 1, self.recipe
         with self._on_stream():
             totals = self._over_processes(self.totals) / (self.batches * self.recipe.batch)
             reconstruction, divergence = totals.tolist()
-            losses = {
-                "train reconstruction": reconstruction,
-                "train divergence": divergence,
-                **self.evaluate(self.progress.epochs + 1),
-            }
+            losses = {"train reconstruction": reconstruction, "train divergence": divergence}
+            if epoch % recipe.test_every == 0 or epoch == recipe.epochs:
+                losses |= self.evaluate(epoch)
         self.progress.history.append(losses)
-        self.progress.epochs += 1
+        self.progress.epochs = epoch
         return losses
 
     def _over_processes(self, values: Tensor) -> Tensor:
@@ -234,8 +232,12 @@ class Training:
         return {name: (value / len(self.test)).tolist() for name, value in totals.items()}
 
     def _block_losses(self, block: Tensor) -> dict[str, Tensor]:
+        estimator = self.objective.estimator
+        own = None
+        if isinstance(estimator, Pathwise) and not self.job.recipe.draws_exactly:
+            own = estimator
         with self._context():
-            return held_out_losses(self.vae, self.objective.estimator, block, self.generator)
+            return held_out_losses(self.vae, own, block, self.generator)
 
 
 def train(

@@ -27,13 +27,13 @@ def network(inputs: int, outputs: int, hidden: int) -> nn.Sequential:
 
 
 def explainer(
-    problem: str, estimator: str, options: dict[str, float], honest: bool
+    problem: str, estimator: str, options: dict[str, float | str], honest: bool, samples: int
 ) -> KSubsetExplainer:
     """A scorer and a predictor of classes."""
     predictor = MaskedInput(network(2 * FEATURES, 2, 200), with_choice=True)
     return KSubsetExplainer(
         network(FEATURES, FEATURES, 100), predictor, K[problem], create(estimator, **options),
-        honest=honest,
+        samples, honest=honest,
     )  # fmt: skip
 
 
@@ -41,7 +41,10 @@ def train(settings: dict[str, Any]) -> dict[str, Any]:
     """Fit, and see whether the features that matter come first."""
     problem, seed = settings["problem"], settings["seed"]
     torch.manual_seed(seed)
-    model = explainer(problem, settings["estimator"], settings["options"], settings["honest"])
+    model = explainer(
+        problem, settings["estimator"], settings["options"], settings["honest"],
+        settings["samples"],
+    )  # fmt: skip
     data, test = draw(problem, settings["examples"], seed), draw(problem, _TEST, seed + _APART)
     history = fit(
         model, data.x, data.y, loss="cross_entropy", epochs=settings["epochs"],

@@ -20,16 +20,22 @@ class Method:
     name: str
     label: str
     estimator: str
-    options: tuple[tuple[str, float], ...] = ()
+    options: tuple[tuple[str, float | str], ...] = ()
     honest: bool = True
+    samples: int = 1  # of every input in a training step
 
 
 METHODS = (
     Method("simple", "SIMPLE", "simple"),
+    Method("swap", "swap", "swap"),
+    Method(
+        "swap-4", "swap, leave-one-out, 4 samples", "swap", (("baseline", "leave_one_out"),),
+        samples=4,
+    ),
     Method("l2x", "L2X", "l2x", (("temperature", 0.1),)),
     Method("simple-coupled", "SIMPLE, predictor told", "simple", honest=False),
     Method("l2x-coupled", "L2X, predictor told", "l2x", (("temperature", 0.1),), honest=False),
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -61,8 +61,9 @@ def _job(settings: Settings, problem: str, method: Method, seed: int) -> Job:
         f"{problem}-{method.name}-{seed}",
         {
             "problem": problem, "estimator": method.estimator, "options": dict(method.options),
-            "honest": method.honest, "seed": seed, "examples": settings.examples,
-            "epochs": settings.epochs, "batch": settings.batch, "rate": settings.rate,
+            "honest": method.honest, "samples": method.samples, "seed": seed,
+            "examples": settings.examples, "epochs": settings.epochs, "batch": settings.batch,
+            "rate": settings.rate,
         },
     )  # fmt: skip
 

@@ -313,7 +313,8 @@ def test_methods_by_name():
     assert (16 * made.sample(torch.zeros(2, 6), 2) % 1 == 0).all()
     with pytest.raises(ValueError, match=r"methods must be among all, simple, .*, got 'magic'"):
         named("magic")
-    assert len(METHODS[3].variants()) == 20
+    (imle,) = named("imle")
+    assert len(imle.variants()) == 20
 
 
 @pytest.mark.parametrize(
@@ -335,14 +336,17 @@ def test_wrong_settings(given, message):
 
 def test_study(folder, tmp_path):
     settings = Settings(
-        data_dir=folder, cells="aroma:2,taste:1", methods="simple,l2x", splits=2, epochs=1,
+        data_dir=folder, cells="aroma:2,taste:1", methods="simple,l2x,swap-4", splits=2, epochs=1,
         batch=10, tune=True, tune_epochs=1, workers=0, device="cpu",
     )  # fmt: skip
     run(settings, tmp_path / "out", overwrite=False)
     results = json.loads((tmp_path / "out" / "results.json").read_text())
     assert {(c["aspect"], c["k"]) for c in results["cells"]} == {("aroma", 2), ("taste", 1)}
     assert all(len(cell["members"]) == 2 for cell in results["cells"])
-    assert len(results["grids"]) == 2 * 2 * (1 + 4)
+    assert len(results["grids"]) == 2 * 2 * (1 + 4 + 1)
+    settings_of = {cell["method"]: cell["setting"] for cell in results["cells"]}
+    assert settings_of["swap-4"].startswith("4 samples, lr")
+    assert not settings_of["simple"].startswith("4 samples")
     report = (tmp_path / "out" / "report.html").read_text()
     assert "words-taste-1.html" in report
     page = (tmp_path / "out" / "words-aroma-2.html").read_text()

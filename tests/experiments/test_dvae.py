@@ -14,22 +14,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+import typer
 from safetensors.torch import save
 from typer.testing import CliRunner
 
 from experiments.datasets.images import Images, load
-from experiments.dvae import DiscreteVAE, checkpoints, study
+from experiments.dvae import DiscreteVAE, checkpoints, gradients, study, tables, timing
 from experiments.dvae.__main__ import app
-from experiments.dvae.methods import METHODS, Job, Method, chosen, jobs
+from experiments.dvae.gumbel import GumbelBackward
+from experiments.dvae.jobs import Job, Mixed, jobs
+from experiments.dvae.layers import StackedDense
+from experiments.dvae.methods import METHODS, Method, chosen
 from experiments.dvae.model import reconstruction_loss
 from experiments.dvae.objective import Objective, Share, softmax_divergence
-from experiments.dvae.results import Outcome, best, judge
+from experiments.dvae.optimizer import StackedAdam
+from experiments.dvae.results import Outcome, at_equal_time, best, judge, stopped_early
 from experiments.dvae.settings import Settings
 from experiments.dvae.training import Recipe, Training, train
 from experiments.report import Page
-from ksubset import oracle
+from experiments.stack import Dense
+from ksubset import estimators, oracle
 
 ROOT = Path(__file__).parents[2]
 TINY = ["--k", "10", "--methods", "simple", "--epochs", "4", "--seeds", "1"]
@@ -37,6 +44,12 @@ TINY = ["--k", "10", "--methods", "simple", "--epochs", "4", "--seeds", "1"]
 
 def invoke(*options: str) -> Any:
     return CliRunner().invoke(app, list(options))
+
+
+def command_of(module: Any) -> typer.Typer:
+    app = typer.Typer()
+    app.command()(module.main)
+    return app
 
 
 def results(folder: Path) -> Any:
@@ -128,19 +141,120 @@ def test_a_share_of_a_batch_has_the_noise_of_the_whole(method: Method) -> None:
 
 def test_grids_and_stacks() -> None:
     found = {m.key: len(m.variants()) for m in METHODS}
-    assert found["k10-imle-sog"] == 2 * 7 * 4
-    assert found["k10-simple"] == 2
+    assert found["k10-imle-sog"] == 4 * 7 * 4
+    assert found["k10-simple"] == 4
     planned = jobs([v for m in METHODS for v in m.variants()], [0], 10)
     assert max(map(len, planned)) == 10
     assert sum(map(len, planned)) == sum(found.values())
     assert len({job.name for job in planned}) == len(planned)
-    strengths = planned[[len(j) for j in planned].index(10)].estimator().strength
+    (one,) = jobs(chosen([10], "imle-sog")[0].variants(), [0], 200)
+    strengths = one.estimator().strength
     assert isinstance(strengths, torch.Tensor)
-    assert strengths.shape == (10, 1, 1, 1)
-    assert [m.key for m in chosen([1], "main")] == ["k1-simple", "k1-st-gumbel", "k1-reinmax"]
-    for words, message in (("simpel", "methods must be among all, main, simple"), ("", "got ''")):
+    assert strengths.shape == (112, 1, 1, 1)
+    # One sample and four, exact samples and others, score function and MuProp.
+    assert len(jobs(chosen([10], "all"), [0], 64)) == 6
+    assert [m.name for m in chosen([1], "main")] == ["swap", "simple", "st-gumbel", "reinmax"]
+    (long,) = chosen([40], "simple", 1, 400, [1.5])
+    assert (long.key, long.k, long.groups, long.items) == ("1x400-k40-simple-kl1.5", 40, 1, 400)
+    assert Job((long,), (0,)).model(6).logits(torch.rand(1, 2, 6)).shape == (1, 2, 1, 400)
+    for words, message in (("simpel", "methods must be among all, main, swap"), ("", "got ''")):
         with pytest.raises(ValueError, match=message):
             chosen([10], words)
+
+
+def test_a_stack_of_several_estimators() -> None:
+    parts = [estimators.create("simple"), estimators.create("st_gumbel", temperature=0.5)]
+    logits = torch.randn(3, 5, 2, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(7, 3, 5, 2, 4, dtype=torch.float64)
+    z = Mixed(parts, [1, 2]).sample(logits, 1, (7,), generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    alone = [
+        parts[0].sample(logits[:1], 1, (7,), generator=generator),
+        parts[1].sample(logits[1:], 1, (7,), generator=generator),
+    ]
+    assert torch.equal(z, torch.cat(alone, 1))
+    (found,) = torch.autograd.grad(z, logits, weight)
+    (expected,) = torch.autograd.grad(torch.cat(alone, 1), logits, weight)
+    assert torch.equal(found, expected)
+    assert found[1:].any()
+
+
+def test_every_member_has_its_own_adam() -> None:
+    rates = [1e-3, 5e-4, 5e-4, 1e-3]
+    start = {"weight": torch.randn(4, 3, 5), "bias": torch.randn(4, 3)}
+    together = {name: torch.nn.Parameter(x.clone()) for name, x in start.items()}
+    ours = StackedAdam(together.items(), rates)
+    alone = [[torch.nn.Parameter(x[i].clone()) for x in start.values()] for i in range(4)]
+    theirs = [torch.optim.Adam(alone[i], lr=rates[i], eps=1e-7) for i in range(4)]
+    for _ in range(20):
+        # Of a size at which epsilon matters.
+        gradients = [1e-6 * torch.randn_like(x) for x in start.values()]
+        for parameter, gradient in zip(together.values(), gradients, strict=True):
+            parameter.grad = gradient.clone()
+        ours.step()
+        for i in range(4):
+            for parameter, gradient in zip(alone[i], gradients, strict=True):
+                parameter.grad = gradient[i].clone()
+            theirs[i].step()
+    for found, *members in zip(together.values(), *alone, strict=True):
+        torch.testing.assert_close(found, torch.stack(members), rtol=1e-6, atol=1e-7)
+    assert any(name.startswith("exp_avg_sq.weight") for name in ours.state())
+
+
+def test_layers_of_a_stack() -> None:
+    ours, plain = (layer(5, 3, 4).double() for layer in (StackedDense, Dense))
+    with torch.no_grad():
+        for parameter in ours.parameters():
+            parameter.normal_()
+    plain.load_state_dict(ours.state_dict())
+    x = torch.randn(4, 7, 5, dtype=torch.float64, requires_grad=True)
+    g = torch.randn(4, 7, 3, dtype=torch.float64)
+    found, expected = (
+        torch.autograd.grad(layer(x), [x, *layer.parameters()], g) for layer in (ours, plain)
+    )
+    torch.testing.assert_close(found, expected)
+    assert found[1].is_contiguous()
+
+
+def test_weights_of_the_divergence_are_for_training_only() -> None:
+    vae = DiscreteVAE(pixels=6, k=2, groups=2, items=4, hidden=(8,), stack=2)
+    x, simple = torch.rand(2, 5, 6), estimators.create("simple")
+    losses, parts = zip(
+        *(
+            Objective(vae, simple, kl_weights=weights)(x, torch.Generator().manual_seed(0))
+            for weights in ([1.0, 1.0], [1.5, 3.0])
+        ),
+        strict=True,
+    )
+    torch.testing.assert_close(parts[0], parts[1])
+    more = (parts[0][1] * torch.tensor([0.5, 2.0])).sum() / 5
+    torch.testing.assert_close(losses[1] - losses[0], more)
+
+
+def test_gumbel_softmax_taken_apart() -> None:
+    logits = torch.tensor([1.0, 0.0, -0.5, 0.3], dtype=torch.float64)
+    # Coefficients that depend on the sample: the product is what a loss would pass back.
+    table = torch.tensor([[2.0, 0, 1, -1], [0, 1, -3, 0], [1, 0, 0, 2], [0, -1, 1, 0]]).double()
+
+    def of(estimator: estimators.Pathwise) -> torch.Tensor:
+        torch.manual_seed(0)
+        rows = logits.expand(50_000, 4).clone().requires_grad_()
+        z = estimator.sample(rows, 1)
+        (found,) = torch.autograd.grad(z, rows, (z @ table).detach())
+        return found
+
+    usual = of(estimators.create("st_gumbel", temperature=0.7))
+    coupled, averaged = of(GumbelBackward(0.7)), of(GumbelBackward(0.7, draws=8))
+    independent = of(GumbelBackward(0.7, coupled=False))
+    error = 5 * (usual.var(0) / len(usual)).sqrt()
+    assert ((coupled.mean(0) - usual.mean(0)).abs() < error).all()
+    assert ((averaged.mean(0) - usual.mean(0)).abs() < error).all()
+    assert ((independent.mean(0) - usual.mean(0)).abs() > error).any()
+    assert (averaged.var(0) < 0.9 * usual.var(0)).all()
+    with pytest.raises(ValueError, match="draws must be at least 1, got 0"):
+        GumbelBackward(draws=0)
+    with pytest.raises(ValueError, match="k must be 1, got 2"):
+        GumbelBackward().sample(logits, 2)
 
 
 def outcome(name: str, k: int, *last: float) -> Outcome:
@@ -148,7 +262,24 @@ def outcome(name: str, k: int, *last: float) -> Outcome:
         "reconstruction": [[x] for x in last], "divergence": [[0.0] for _ in last],
         "own reconstruction": [[x - 1] for x in last],
     }  # fmt: skip
-    return Outcome(Method(name, name, k, "simple"), list(range(len(last))), parts)
+    return Outcome(Method(name, name, k, "simple"), list(range(len(last))), parts, [1])
+
+
+def test_comparisons_of_curves() -> None:
+    def of(name: str, *losses: float) -> Outcome:
+        parts = {"reconstruction": [list(losses)], "divergence": [[0.0] * len(losses)]}
+        return Outcome(Method(name, name, 10, "simple"), [0], parts, [2, 4, 6, 7])
+
+    swap, slow, slower = of("swap", 5, 4, 3, 2), of("slow", 5, 4, 1, 2), of("slower", 5, 4, 3, 1)
+    times = {"k10-swap": 100.0, "k10-slow": 150.0, "k10-slower": 400.0}
+    paid = at_equal_time([slower, swap, slow, of("untimed", 1, 1, 1, 1)], times)
+    assert [(p.outcome.method.name, p.epoch) for p in paid] == [
+        ("slower", None), ("swap", 7), ("slow", 4),
+    ]  # fmt: skip
+    assert [p.elbo[0, -1] for p in paid[1:]] == [2, 4]
+    assert not at_equal_time([slow], times)
+    (early,) = stopped_early([slow, swap], [of("slow", 3, 2, 9, math.nan)])
+    assert (early.outcome, early.epoch, early.elbo[0, -1]) == (slow, 4, 4)
 
 
 def test_verdicts() -> None:
@@ -170,13 +301,13 @@ def test_verdicts() -> None:
 def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
     output = tmp_path / "run"
     options = ["--k", "10,1", "--methods", "simple,softsub", "--epochs", "1", "--seeds", "2"]
-    options += ["--tune", "--tune-epochs", "1", "--binarize", "--stack", "3", "--tensorboard"]
+    options += ["--tune", "--tune-epochs", "1", "--binarize", "--stack", "8", "--tensorboard"]
     result = invoke(*options, "--output", str(output))
     assert result.exit_code == 0, result.output
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     content = json.loads((output / "results.json").read_text())
     assert {key: len(g) for key, g in content["grids"].items()} == {
-        "k10-simple": 2, "k10-softsub": 8, "k1-simple": 2,
+        "k10-simple": 4, "k10-softsub": 16, "k1-simple": 4,
     }  # fmt: skip
     for found in content["results"]:
         assert all(len(seed) == 1 for curve in found["losses"].values() for seed in curve)
@@ -200,6 +331,13 @@ def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
     broken.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="not a complete safetensors file"):
         DiscreteVAE.load(broken)
+
+    printed = CliRunner().invoke(command_of(tables), [str(output / "results.json")])
+    assert printed.exit_code == 0, printed.output
+    last = content["results"][0]["losses"]
+    assert f"| {sum(np.mean(last['divergence'], 0)):.2f} ± " in printed.output
+    refused = CliRunner().invoke(command_of(tables), [str(output / "settings.json")])
+    assert "is not a results.json of this study" in refused.output
 
     again = invoke(*options, "--output", str(output))
     assert again.exit_code == 2
@@ -288,6 +426,44 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert all(torch.equal(mine[key], theirs[key]) for key in mine)
 
 
+def test_codes_of_another_shape_tested_now_and_then(tmp_path: Path) -> None:
+    output, times = tmp_path / "run", tmp_path / "times.json"
+    options = ["--groups", "2x30", "--k", "5", "--methods", "swap,swap-4,reinmax"]
+    options += ["--kl-weight", "1,2", "--epochs", "3", "--test-every", "2", "--results-only"]
+    timed = ["--groups", "2x30", "--k", "5", "--methods", "swap,reinmax", "--repeats", "1"]
+    found = CliRunner().invoke(command_of(timing), [*timed, "--output", str(times)])
+    assert found.exit_code == 0, found.output
+    assert set(json.loads(times.read_text())) == {"2x30-k5-swap", "2x30-k5-reinmax"}
+    options += ["--step-times", str(times), "--output", str(output)]
+    result = invoke(*options)
+    assert result.exit_code == 0, result.output
+    assert sorted(p.name for p in output.iterdir()) == ["results.json", "settings.json"]
+    by_key = {Method(**tables.about(r)).key: r for r in results(output)}
+    assert len(by_key) == 6
+    for r in by_key.values():
+        assert r["epochs"] == [2, 3]
+        assert len(r["losses"]["train divergence"][0]) == 3
+        assert len(r["losses"]["divergence"][0]) == 2
+    assert {"2x30-k5-swap-4", "2x30-k5-swap-kl2"} < by_key.keys()
+    printed = CliRunner().invoke(
+        command_of(tables), [str(output / "results.json"), "--times", str(times)]
+    )
+    assert "5 of 30 items in each of 2 groups" in printed.output
+    assert "**Equal training time**" in printed.output
+    times.write_text("[1]")
+    assert "is not a file of step times" in invoke(*options).output
+
+
+def test_gradients_at_a_model(tmp_path: Path) -> None:
+    vae = DiscreteVAE(pixels=256, k=1, groups=2, items=4, hidden=(8,))
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(save(vae.state_dict(), vae.configuration()))
+    options = ["--methods", "swap,reinmax", "--draws", "200", "--truth", "2000", "--images", "2"]
+    found = CliRunner().invoke(command_of(gradients), [str(path), *options])
+    assert found.exit_code == 0, found.output
+    assert "swap" in found.output
+
+
 def test_a_model_that_diverges_does_not_take_others_along() -> None:
     data = Images("x", torch.rand(200, 6), torch.rand(50, 6), 2, 3)
     training = Training(jobs([METHODS[0]], [0, 1], 2)[0], data, Recipe(epochs=2))
@@ -338,9 +514,11 @@ def test_the_recipe_is_part_of_a_run() -> None:
             replace(method, options=(("hard", True),)),
             replace(method, settings=(("temperature", 0.1234567),)),
             replace(method, settings=(("temperature", 0.1234568),)),
+            replace(method, kl_weight=1.25),
+            replace(method, groups=10, items=40),
         )
     }
-    assert len(names) == 7
+    assert len(names) == 9
     identity = Settings().identity()
     assert "samples=1" in str(identity["the recipe of k10-simple"])
 
@@ -395,8 +573,10 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
     [
         (["--data", "cifar"], "data must be one of digits, mnist, got 'cifar'"),
         (["--k", "ten"], "k must be integers separated by commas, got 'ten'"),
-        (["--k", "3"], "k must be among 1, 10, got 3"),
-        (["--methods", "simpel"], "methods must be among all, main, simple"),
+        (["--k", "20"], "k must be between 1 and 19 for groups of 20 items, got 20"),
+        (["--groups", "20"], "groups must be groups x items, as 20x20, got '20'"),
+        (["--kl-weight", "-1"], "kl_weight must be numbers of at least 0"),
+        (["--methods", "simpel"], "methods must be among all, main, swap"),
         (["--precision", "int8"], "precision must be one of"),
         (["--batch", "2000", *TINY], "batch 2000 is more than the 1500 images"),
         (["--data", "mnist", "--data-dir", "nowhere"], "does not exist"),

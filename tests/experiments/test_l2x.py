@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from experiments.l2x.job import train
+from experiments.l2x.job import explainer, train
 from experiments.l2x.problems import BEST, K, additive, draw, median_rank, orange_skin
 from experiments.l2x.settings import METHODS, Settings
 from experiments.l2x.study import claims, run
@@ -71,13 +71,28 @@ def test_median_rank():
     assert median_rank(tied, matter).tolist() == [2.5]  # of 1.5 and 3.5
 
 
-def test_finds_the_features_of_xor():
+@pytest.mark.parametrize("estimator", ["simple", "swap"])
+def test_finds_the_features_of_xor(estimator):
     found = train(
-        {"problem": "xor", "estimator": "simple", "options": {}, "honest": True, "seed": 0,
-         "examples": 40_000, "epochs": 8, "batch": 400, "rate": 2e-3}
+        {"problem": "xor", "estimator": estimator, "options": {}, "honest": True, "samples": 1,
+         "seed": 0, "examples": 40_000, "epochs": 5, "batch": 400, "rate": 2e-3}
     )  # fmt: skip
     assert found["median_rank"] < 1.65
     assert found["recovery"] > 0.9
+
+
+def test_several_samples_of_every_input():
+    (method,) = Settings(methods="swap-4").contest()
+    chosen = explainer("xor", method.estimator, dict(method.options), True, method.samples)
+    x = draw("xor", 6, seed=0).x
+    counts = []
+
+    def criterion(prediction, y):
+        counts.append(len(prediction))
+        return prediction[:, 0]
+
+    chosen.loss(x, torch.zeros(6), criterion)
+    assert counts == [6] * 5  # four choices of the scorer's, one lesson
 
 
 def test_study_and_its_claims(tmp_path):
