@@ -47,8 +47,8 @@ class Truth:
 
 
 def check(problem: Problem, truth: Truth, z: Tensor, gradient: Tensor) -> dict[str, float]:
-    """The errors of ``simple``'s output and gradient and of the functions beside it, all on the
-    timed rows; a :class:`DisagreementError` if one is too large."""
+    """The errors of ``simple``'s output and gradient, of ``swap``'s gradient and of the functions
+    beside them, all on the timed rows; a :class:`DisagreementError` if one is too large."""
     shape, weights = problem.shape, problem.weights
     logits = problem.logits.detach()
 
@@ -74,6 +74,10 @@ def check(problem: Problem, truth: Truth, z: Tensor, gradient: Tensor) -> dict[s
         "covariance product": demand("covariance product", off(product, truth.product), bound),
         "gradient": demand("gradient of simple", off(gradient, truth.product), bound),
     }
+    swapped, moved = _swap(problem)
+    expected = product_plan(truth.marginals, swapped[0].cpu().double(), weights[0].cpu().double())
+    bound = 2e-5 * float(expected.abs().max()) + 2e-6 * spread
+    errors["gradient of swap"] = demand("gradient of swap", off(moved, expected), bound)
     if shape.n <= _DRAWN_ITEMS:
         scores = frequency_scores(logits[0], shape.k, truth.marginals)
         errors["frequencies"] = demand(
@@ -85,6 +89,21 @@ def check(problem: Problem, truth: Truth, z: Tensor, gradient: Tensor) -> dict[s
             "frequencies together, in standard deviations", excess, _DEVIATIONS
         )
     return errors
+
+
+def _swap(problem: Problem) -> tuple[Tensor, Tensor]:
+    """Samples of ``swap``, and its gradient."""
+    logits = problem.logits.detach().requires_grad_()
+    z = ksubset.swap(logits, problem.shape.k)
+    return z.detach(), torch.autograd.grad(z, logits, problem.weights)[0]
+
+
+def product_plan(marginals: Tensor, z: Tensor, g: Tensor) -> Tensor:
+    """What the gradient of ``swap`` is by its definition (docs/swaps.md)."""
+    flow = (z - marginals).abs()
+    out, into = flow * z, flow * (1 - z)
+    swapped_for = torch.where(z > 0, (into @ g) / into.sum(), (out @ g) / out.sum())
+    return 0.5 * flow * (g - swapped_for)
 
 
 def frequency_scores(row: Tensor, k: int, marginals: Tensor) -> Tensor:

@@ -16,6 +16,7 @@ import ksubset
 Sampler = Callable[[Tensor, int], Tensor]
 
 OURS = "ksubset.simple"
+SWAP = "ksubset.swap"
 REFERENCE = "straight-through Gumbel top-k"
 LOG_SPACE_DP = "log-space DP, autodiff"
 
@@ -62,6 +63,7 @@ def samplers(shape: Shape, graphs: bool) -> dict[str, Sampler]:
     """Those that can run at this size at all."""
     table: dict[str, Sampler] = {
         OURS: lambda x, k: ksubset.simple(x, k),
+        SWAP: lambda x, k: ksubset.swap(x, k),
         REFERENCE: baselines.straight_through_gumbel_top_k,
     }
     if shape.k <= 100:  # k successive softmaxes; ten draws of noise for each item
