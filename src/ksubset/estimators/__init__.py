@@ -17,11 +17,12 @@ from types import MappingProxyType
 from typing import Any
 
 from ksubset.estimators.base import Estimator, Pathwise
+from ksubset.estimators.corrected_swap import CorrectedSwap
 from ksubset.estimators.exact import Exact
 from ksubset.estimators.imle import IMLE, AdaptiveIMLE
 from ksubset.estimators.muprop import MuProp
 from ksubset.estimators.reinmax import ReinMax
-from ksubset.estimators.removal import CorrectedSwap, Removal
+from ksubset.estimators.removal import Removal
 from ksubset.estimators.score import Score
 from ksubset.estimators.simple import AtMarginals, Simple, SimpleBackward, SimpleForward
 from ksubset.estimators.softsub import L2X, SoftSub
