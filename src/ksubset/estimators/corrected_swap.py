@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ksubset import functional
-from ksubset.estimators.base import Estimator, Loss, check_samples, evaluate
+from ksubset.estimators.base import Estimator, Loss, check_samples, with_gradient
 from ksubset.estimators.score import others
 from ksubset.estimators.swap_process import SwapProcess
 
@@ -63,7 +63,7 @@ class CorrectedSwap(Estimator):
         check_samples(num_samples, 2 if self.baseline == "leave_one_out" else 1)
         swaps = SwapProcess(logits, k, num_samples, mask, generator)
         z = swaps.z
-        losses, g = _with_gradient(loss_fn, z, vectorized)
+        losses, g = with_gradient(loss_fn, z, vectorized)
         estimate = torch.zeros_like(z)
         centre = torch.zeros_like(z)
         if self.baseline == "leave_one_out":
@@ -73,7 +73,7 @@ class CorrectedSwap(Estimator):
         step = swaps.draw(generator)  # e_J - e_I
         for row in swaps.rows(losses):
             moved = step * row
-            there, slope = _with_gradient(loss_fn, z + moved, vectorized)
+            there, slope = with_gradient(loss_fn, z + moved, vectorized)
             rule = 0.5 * ((g + slope) * moved).sum(-1, keepdim=True)
             missed = swaps.difference(there, losses) - rule
             total, back = swaps.total(z), swaps.total(z + moved)
@@ -81,16 +81,3 @@ class CorrectedSwap(Estimator):
             both = 0.5 * (here + ratio * swaps.product(slope - centre, z + moved))
             estimate = estimate + row * both + 0.5 * total * moved * missed
         return swaps.surrogate(losses, estimate)
-
-
-def _with_gradient(loss_fn: Loss, z: Tensor, vectorized: bool) -> tuple[Tensor, Tensor]:
-    """The losses and their gradient in z; zeros for a loss that does not depend on z."""
-    at = z.detach().requires_grad_()
-    with torch.enable_grad():
-        losses = evaluate(loss_fn, at, vectorized)
-    if not losses.requires_grad:
-        return losses, torch.zeros_like(z)
-    (gradient,) = torch.autograd.grad(
-        losses.sum(), at, retain_graph=True, allow_unused=True, materialize_grads=True
-    )
-    return losses, gradient
