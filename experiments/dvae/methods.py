@@ -53,7 +53,7 @@ class Method:
     @property
     def draws_exactly(self) -> bool:
         """Whether its samples are exact samples of the k-subset distribution."""
-        top_k = self.estimator == "st_gumbel" and self.k > 1
+        top_k = self.estimator in ("st_gumbel", "st_decoupled") and self.k > 1
         return not top_k and self.estimator not in _OTHER_SAMPLES
 
     @property
@@ -77,7 +77,11 @@ class Method:
 
     def setting(self) -> str:
         """For a table."""
-        symbols = {"strength": "λ", "temperature": "τ" if self.estimator == "imle" else "t"}
+        symbols = {
+            "strength": "λ",
+            "temperature": "τ" if self.estimator == "imle" else "t",
+            "backward_temperature": "t back",
+        }
         parts = [f"{symbols[name]} = {value:g}" for name, value in self.settings]
         if self.samples > 1:
             parts.append(f"{self.samples} samples")
@@ -138,6 +142,19 @@ METHODS: tuple[Method, ...] = (
     Method("score", "score function, leave-one-out", 10, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 10, "muprop", rate=5e-4),
     Method("reinmax", "ReinMax for k-subsets", 10, "reinmax", rate=2.5e-4),
+    Method(
+        "st-gumbel", "ST Gumbel top-k", 10, "st_gumbel", (), (("temperature", 1.0),),
+        (("temperature", (0.5, 1.0)),),
+    ),
+    Method(
+        "st-decoupled", "decoupled ST Gumbel top-k", 10, "st_decoupled", (),
+        (("backward_temperature", 2.0),), (("backward_temperature", (0.5, 2.0)),),
+    ),
+    Method(
+        "st-gapped", "gapped ST", 10, "st_gapped", (), (("temperature", 1.0),),
+        (("temperature", (0.5, 1.0)),),
+    ),
+    Method("double-4", "double control variate", 10, "double_control", samples=4, rate=5e-4),
     Method("swap-4", "swap, leave-one-out", 10, "swap", _LEAVE_ONE_OUT, samples=4, rate=5e-4),
     Method("reinmax-4", "ReinMax for k-subsets", 10, "reinmax", samples=4, rate=5e-4),
     Method("simple-4", "SIMPLE", 10, "simple", samples=4, rate=5e-4),
@@ -157,6 +174,15 @@ METHODS: tuple[Method, ...] = (
         (("temperature", TEMPERATURES),),
     ),
     Method("reinmax", "ReinMax", 1, "reinmax", rate=5e-4),
+    Method("reinmax-rao", "ReinMax-Rao", 1, "reinmax_rao", rate=5e-4),
+    Method(
+        "st-decoupled", "decoupled ST Gumbel-softmax", 1, "st_decoupled", (),
+        (("backward_temperature", 2.0),), (("backward_temperature", (0.5, 2.0)),),
+    ),
+    Method(
+        "st-gapped", "gapped ST", 1, "st_gapped", (), (("temperature", 1.0),),
+        (("temperature", (0.5, 1.0)),),
+    ),
     Method("score", "score function, leave-one-out", 1, "score", _LEAVE_ONE_OUT, samples=4),
     Method("muprop", "MuProp at the marginals", 1, "muprop", rate=5e-4),
     Method("swap-4", "swap, leave-one-out", 1, "swap", _LEAVE_ONE_OUT, samples=4),

@@ -10,12 +10,14 @@ from ksubset import estimators
 from ksubset.estimators import ESTIMATORS, Pathwise, create
 
 SAMPLES = 3
-PATHWISE = [name for name, kind in ESTIMATORS.items() if issubclass(kind, Pathwise)]
+# Except for those of one item of n.
+GENERAL = [name for name in ESTIMATORS if name != "reinmax_rao"]
+PATHWISE = [name for name in GENERAL if issubclass(ESTIMATORS[name], Pathwise)]
 HARD = [name for name in PATHWISE if name not in ("marginals", "softsub", "l2x")]
 
 
 @pytest.mark.parametrize("vectorized", [False, True])
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", GENERAL)
 def test_groups_share_a_loss(name: str, vectorized: bool) -> None:
     """Two examples with two rows each: a decoder sees both rows; per-row k and a mask."""
     torch.manual_seed(0)
@@ -38,7 +40,7 @@ def test_groups_share_a_loss(name: str, vectorized: bool) -> None:
     assert decoder.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", GENERAL)
 def test_the_decoder_gets_the_gradient_of_the_value(name: str) -> None:
     """The value is the loss averaged over samples, and linear in this decoder."""
     torch.manual_seed(0)
@@ -49,7 +51,7 @@ def test_the_decoder_gets_the_gradient_of_the_value(name: str) -> None:
     torch.testing.assert_close(gradient @ decoder, value.detach())
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", GENERAL)
 def test_the_same_seed_gives_the_same_estimate(name: str) -> None:
     logits = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
     found = []
@@ -123,6 +125,9 @@ def test_clear_errors() -> None:
         ("softsub", "temperature", (0.3, 1.5)),
         ("l2x", "temperature", (0.3, 1.5)),
         ("st_gumbel", "temperature", (0.3, 1.5)),
+        ("st_decoupled", "backward_temperature", (0.3, 1.5)),
+        ("st_gapped", "temperature", (0.3, 1.5)),
+        ("st_gapped", "gap", (0.3, 1.5)),
         ("simple_b", "strength", (0.5, 20.0)),
         ("simple_f", "strength", (0.5, 20.0)),
     ],
@@ -161,7 +166,7 @@ def test_settings_that_do_not_fit(name: str, setting: str, shape: tuple[int, ...
         estimator.surrogate(lambda z: z.sum(-1), logits, 2).backward()
 
 
-@pytest.mark.parametrize("name", ESTIMATORS)
+@pytest.mark.parametrize("name", GENERAL)
 def test_nothing_again_and_again(name: str) -> None:
     if name in ("exact",):
         return

@@ -7,7 +7,7 @@
     >>> loss = estimator.surrogate(lambda z: (z - target).square().sum(-1), logits, 5)
     >>> loss.backward()
 
-Which to take: docs/estimators.md.
+Which one to use: docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -17,16 +17,25 @@ from types import MappingProxyType
 from typing import Any
 
 from ksubset.estimators.base import Estimator, Pathwise
+from ksubset.estimators.corrected_swap import CorrectedSwap
+from ksubset.estimators.double_control import DoubleControl
 from ksubset.estimators.exact import Exact
+from ksubset.estimators.gapped import GappedStraightThrough
 from ksubset.estimators.imle import IMLE, AdaptiveIMLE
 from ksubset.estimators.muprop import MuProp
 from ksubset.estimators.reinmax import ReinMax
-from ksubset.estimators.removal import CorrectedSwap, Removal
+from ksubset.estimators.reinmax_rao import ReinMaxRao
+from ksubset.estimators.removal import Removal
 from ksubset.estimators.score import Score
 from ksubset.estimators.simple import AtMarginals, Simple, SimpleBackward, SimpleForward
 from ksubset.estimators.softsub import L2X, SoftSub
-from ksubset.estimators.straight_through import StraightThrough, StraightThroughGumbel
+from ksubset.estimators.straight_through import (
+    DecoupledStraightThrough,
+    StraightThrough,
+    StraightThroughGumbel,
+)
 from ksubset.estimators.swap import SparseSwap, Swap
+from ksubset.estimators.unordered_set import UnorderedSet
 
 __all__ = [
     "ESTIMATORS",
@@ -35,11 +44,15 @@ __all__ = [
     "AdaptiveIMLE",
     "AtMarginals",
     "CorrectedSwap",
+    "DecoupledStraightThrough",
+    "DoubleControl",
     "Estimator",
     "Exact",
+    "GappedStraightThrough",
     "MuProp",
     "Pathwise",
     "ReinMax",
+    "ReinMaxRao",
     "Removal",
     "Score",
     "Simple",
@@ -50,6 +63,7 @@ __all__ = [
     "StraightThrough",
     "StraightThroughGumbel",
     "Swap",
+    "UnorderedSet",
     "create",
 ]
 
@@ -69,29 +83,34 @@ ESTIMATORS: MappingProxyType[str, Callable[..., Estimator]] = MappingProxyType(
         "softsub": SoftSub,
         "l2x": L2X,
         "st_gumbel": StraightThroughGumbel,
+        "st_decoupled": DecoupledStraightThrough,
+        "st_gapped": GappedStraightThrough,
         "ste": StraightThrough,
         "score": Score,
         "muprop": MuProp,
+        "double_control": DoubleControl,
+        "unordered_set": UnorderedSet,
         "reinmax": ReinMax,
+        "reinmax_rao": ReinMaxRao,
     }
 )
-"""The estimators by name, read-only: what :func:`create` and :class:`ksubset.nn.KSubsetLayer` take.
+"""The estimators by name, read-only, for :func:`create` and :class:`ksubset.nn.KSubsetLayer`.
 
 Examples:
     >>> from ksubset.estimators import ESTIMATORS
     >>> sorted(ESTIMATORS)[:4]
-    ['aimle', 'corrected_swap', 'exact', 'imle']
-    >>> [name for name, kind in ESTIMATORS.items() if not kind.pathwise]
-    ['exact', 'removal', 'corrected_swap', 'score', 'muprop']
+    ['aimle', 'corrected_swap', 'double_control', 'exact']
+    >>> sorted(name for name, kind in ESTIMATORS.items() if not kind.pathwise)
+    ['corrected_swap', 'double_control', 'exact', 'muprop', 'removal', 'score', 'unordered_set']
 """
 
 
 def create(name: str, **options: Any) -> Estimator:
-    """The estimator of that name.
+    """Create an estimator by name.
 
     Args:
         name: a key of :data:`ESTIMATORS`.
-        **options: of its class.
+        **options: the settings of its class.
 
     Returns:
         An :class:`Estimator`; most are :class:`Pathwise`.

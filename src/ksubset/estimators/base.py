@@ -163,7 +163,11 @@ class RowWise(Pathwise):
         generator: torch.Generator | None = None,
     ) -> Tensor:
         rows = batch_logits(logits, k, mask)
-        # Where nothing is allowed nothing is drawn, and there is nothing to normalise.
+        if isinstance(k, int) and k > 0:
+            return self.draw(
+                rows.expand(*check_sample_shape(sample_shape), *rows.shape), k, generator
+            )
+        # Where nothing is allowed, nothing is drawn, and there is nothing to normalise.
         empty = (rows == -torch.inf).all(-1, keepdim=True)
         rows = rows.masked_fill(empty, 0)
         shape = (*check_sample_shape(sample_shape), *rows.shape)
@@ -195,6 +199,19 @@ def _checked(losses: Tensor) -> Tensor:
     if not isinstance(losses, Tensor):
         raise TypeError(f"loss_fn must return a tensor, got {type(losses).__name__}")
     return losses
+
+
+def with_gradient(loss_fn: Loss, z: Tensor, vectorized: bool) -> tuple[Tensor, Tensor]:
+    """The losses and their gradient in z; zeros for a loss that does not depend on z."""
+    at = z.detach().requires_grad_()
+    with torch.enable_grad():
+        losses = evaluate(loss_fn, at, vectorized)
+    if not losses.requires_grad:
+        return losses, torch.zeros_like(z)
+    (gradient,) = torch.autograd.grad(
+        losses.sum(), at, retain_graph=True, allow_unused=True, materialize_grads=True
+    )
+    return losses, gradient
 
 
 def over_groups(values: Tensor, losses: Tensor) -> Tensor:

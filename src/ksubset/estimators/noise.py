@@ -10,10 +10,11 @@ from torch import Tensor
 
 def gumbel(like: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """Standard Gumbel noise."""
-    exponential = torch.empty_like(like, memory_format=torch.contiguous_format)
-    # Exponential variables are positive but for underflow.
-    exponential.exponential_(generator=generator)
-    return -torch.log(exponential.clamp_min(torch.finfo(like.dtype).tiny))
+    noise = torch.empty_like(like, memory_format=torch.contiguous_format)
+    noise.exponential_(generator=generator)
+    if noise.dtype == torch.float16:  # positive, except where half precision underflows
+        noise.clamp_(min=torch.finfo(noise.dtype).tiny)
+    return noise.log_().neg_()
 
 
 def sum_of_gamma(

@@ -15,8 +15,9 @@ class StraightThroughGumbel(RowWise):
     is the straight-through Gumbel-softmax estimator (Jang, Gu and Poole, ICLR 2017).
 
     Forward the k largest of :math:`\theta + G`, with independent Gumbel noise G: not a sample of
-    the k-subset law unless k = 1. Backward, with :math:`s = \mathrm{softmax}((\theta + G) / t)`,
-    :math:`\frac{k}{t} (\mathrm{diag}(s) - s s^\top)\, g`.
+    the k-subset distribution unless k = 1. Backward
+    :math:`\frac{k}{t} (\mathrm{diag}(s) - s s^\top)\, g`, with
+    :math:`s = \mathrm{softmax}((\theta + G) / t)`.
 
     Logits (..., n) become k-hot samples (*sample_shape, ..., n).
 
@@ -45,9 +46,53 @@ class StraightThroughGumbel(RowWise):
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         keys = rows + gumbel(rows, generator)
-        count = k.unsqueeze(-1) if isinstance(k, Tensor) else k
-        soft = torch.softmax(keys / like(self.temperature, keys), -1) * count
-        return functional.mode(keys.detach(), k) + only_gradient(soft)
+        soft = torch.softmax(keys / like(self.temperature, keys), -1)
+        return k_largest(keys.detach(), k) + only_gradient(soft * _column(k))
+
+
+class DecoupledStraightThrough(RowWise):
+    r"""Straight-through Gumbel-softmax with one temperature for the forward pass and another for
+    the backward pass (Shah, Yan, Mozer and Liu, 2024, for k = 1).
+
+    Forward the k largest of :math:`\theta / t_f + G`, with independent Gumbel noise G. Backward
+    :math:`\frac{k}{t_b} (\mathrm{diag}(s) - s s^\top)\, g`, with the same noise in
+    :math:`s = \mathrm{softmax}(\theta / t_b + G)`. A high forward temperature explores; a high
+    backward temperature spreads the gradient over more items.
+
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+
+    Args:
+        forward_temperature: :math:`t_f`: a number, or a tensor that broadcasts over the rows
+            (..., 1).
+        backward_temperature: :math:`t_b`, likewise.
+
+    Examples:
+        >>> from ksubset.estimators import DecoupledStraightThrough
+        >>> logits = torch.zeros(4, requires_grad=True)
+        >>> z = DecoupledStraightThrough(0.5, 2.0).sample(logits, 2)
+        >>> z.sort().values
+        tensor([0., 0., 1., 1.], grad_fn=<SortBackward0>)
+    """
+
+    forward_temperature: float | Tensor
+    backward_temperature: float | Tensor
+
+    def __init__(
+        self,
+        forward_temperature: float | Tensor = 1.0,
+        backward_temperature: float | Tensor = 1.0,
+    ) -> None:
+        super().__init__()
+        self._positive("forward_temperature", forward_temperature)
+        self._positive("backward_temperature", backward_temperature)
+
+    def draw(
+        self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
+        noise = gumbel(rows, generator)
+        keys = rows.detach() / like(self.forward_temperature, rows) + noise
+        soft = torch.softmax(rows / like(self.backward_temperature, rows) + noise, -1)
+        return k_largest(keys, k) + only_gradient(soft * _column(k))
 
 
 class StraightThrough(RowWise):
@@ -73,3 +118,18 @@ class StraightThrough(RowWise):
         # What is not finite has nothing to be passed on to.
         finite = torch.where(rows.isfinite(), rows, 0)
         return functional.sample(rows, k, generator=generator) + only_gradient(finite)
+
+
+def k_largest(keys: Tensor, k: int | Tensor) -> Tensor:
+    """k-hot (..., n) at the k largest keys; NaN where fewer are above -inf. Without ties, it is
+    :func:`ksubset.mode`, which must sort for the sake of ties."""
+    if isinstance(k, Tensor):
+        return functional.mode(keys, k)
+    largest = keys.topk(k, -1, sorted=False)
+    ones = torch.where(largest.values > -torch.inf, 1.0, torch.nan).to(keys.dtype)
+    return torch.zeros_like(keys).scatter_(-1, largest.indices, ones)
+
+
+def _column(k: int | Tensor) -> int | Tensor:
+    """k as a factor of the rows."""
+    return k.unsqueeze(-1) if isinstance(k, Tensor) else k
