@@ -9,16 +9,13 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/python -m experiments.synthetic --overwrite
 
-# The kernels are compiled once, not by every worker. The examples of a document follow each other:
-# a worker takes whole files. A test that hangs ends its worker, and is named: no test takes more than
-# 30 seconds on a quiet core, so that only a hang takes 20 minutes, on a machine that is busy as well.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto \
-	-o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
-
+# The kernels are compiled once, not by every worker. conftest.py says what a worker runs next. A test
+# that hangs ends its worker, and is named: no test takes more than 30 seconds on a quiet core, so that
+# only a hang takes 20 minutes, on a machine that is busy as well.
 test: lint
 	$(BIN)/python -m ksubset.kernels.cpu
-	$(PYTEST) --dist worksteal tests
-	$(PYTEST) --dist loadfile src README.md docs
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses auto \
+		-o faulthandler_timeout=1200 -o faulthandler_exit_on_timeout=true
 
 # The site, in build/site: the gallery's pictures, every warning an error, every link followed.
 PICTURES := $(patsubst examples/%.py,docs/gallery/%.png,$(filter-out %/figures.py,$(wildcard examples/*.py)))

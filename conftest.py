@@ -1,12 +1,15 @@
-"""Runs the examples of the README, the docs and the docstrings as tests."""
+"""Runs the examples of the README, the docs and the docstrings as tests, and shares all tests among
+workers."""
 
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 
+import pytest
 from sybil import Sybil
 from sybil.document import PythonDocStringDocument
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 from sybil.parsers.rest import DocTestParser
+from xdist.scheduler import LoadScopeScheduling
 
 
 def _setup(namespace: dict[str, object]) -> None:
@@ -37,3 +40,31 @@ _docstrings = Sybil(
     setup=_setup,
 )
 pytest_collect_file = (_prose + _docstrings).pytest()
+
+# Tests that share what takes long to make: one worker runs all whose names begin like this.
+TOGETHER = (
+    "tests/docs/test_interactive.py",
+    "tests/docs/test_site.py",
+    "tests/functional/test_divergence.py::test_many_nearly_equal_logits",
+    "tests/test_contract.py::test_against_the_log_space_dp[cpu-10000-1.0",
+    "tests/test_contract.py::test_against_the_log_space_dp[cpu-10000-30.0",
+)
+
+
+class _InOrder(LoadScopeScheduling):
+    """A worker that is free takes the next test, or all those of a document or a line above."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        document, _, name = nodeid.partition("::")
+        if name.startswith("line:"):  # examples of a document build on each other
+            return document
+        return next((begin for begin in TOGETHER if nodeid.startswith(begin)), nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling | None:
+    """In place of xdist's default, which deals tests out in advance and not in their order."""
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return _InOrder(config, log)
