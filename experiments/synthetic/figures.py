@@ -12,27 +12,29 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.synthetic.contestants import PAPER
 from experiments.synthetic.measure import Measured
+from experiments.synthetic.methods import PAPER
 
-OURS, RIVAL, BEYOND = "#08519c", "#d94801", "#5b8c5a"
+BLUE, PURPLE, ORANGE, GREEN = "#08519c", "#6a51a3", "#d94801", "#5b8c5a"
 plt.rcParams["svg.hashsalt"] = "ksubset"
 plt.rcParams["svg.fonttype"] = "none"
 
 
-def colour(label: str) -> str:
-    """SIMPLE, the paper's rivals, the others."""
-    if label == "SIMPLE":
-        return OURS
-    return RIVAL if label in PAPER or label.startswith("ST Gumbel-soft") else BEYOND
+def colour(result: Measured) -> str:
+    """SIMPLE blue, the swap estimators purple, the paper's baselines orange, others green."""
+    method = result.method
+    if method.label == "SIMPLE":
+        return BLUE
+    if "swap" in method.estimator or method.estimator == "removal":
+        return PURPLE
+    return ORANGE if method.label in PAPER or method.label.startswith("ST Gumbel-soft") else GREEN
 
 
 def _bars(panel: Axes, results: Sequence[Measured], what: str, title: str) -> None:
-    labels = [r.contestant.label for r in results]
+    labels = [r.method.label for r in results]
     values = np.array([getattr(r, what) for r in results])
     places = np.arange(len(labels))[::-1]
-    colours = [colour(label) for label in labels]
-    panel.barh(places, values.mean(1), color=colours, height=0.62)
+    panel.barh(places, values.mean(1), color=[colour(r) for r in results], height=0.62)
     if values.shape[1] > 1:
         panel.errorbar(
             values.mean(1), places, xerr=values.std(1), fmt="none", ecolor="#333333", elinewidth=1
@@ -51,7 +53,7 @@ def _bars(panel: Axes, results: Sequence[Measured], what: str, title: str) -> No
 
 
 def metrics(results: Sequence[Measured], title: str) -> Figure:
-    """Bias, variance and error of all, one panel each: the paper's figure 1."""
+    """Bias, variance and error, one panel each: the paper's figure 1."""
     height = 1.3 + 0.34 * len(results)
     figure, panels = plt.subplots(1, 3, figsize=(13, height), layout="constrained", sharey=True)
     headings = {
@@ -66,13 +68,16 @@ def metrics(results: Sequence[Measured], title: str) -> Figure:
 
 
 def bias_and_variance(results: Sequence[Measured], title: str) -> Figure:
-    """A point for every contestant."""
+    """A point for every method. Swap with k = 1 is ReinMax: their labels share a line."""
     figure, panel = plt.subplots(figsize=(9, 4.4), layout="constrained")
-    for i, r in enumerate(results):
-        bias, variance = np.mean(r.bias), np.mean(r.variance)
-        panel.scatter(bias, variance, s=45, color=colour(r.contestant.label), zorder=3)
+    labels: dict[tuple[float, float], list[str]] = {}
+    for r in results:
+        place = (round(float(np.mean(r.bias)), 3), round(float(np.mean(r.variance)), 3))
+        labels.setdefault(place, []).append(r.method.label)
+        panel.scatter(np.mean(r.bias), np.mean(r.variance), s=45, color=colour(r), zorder=3)
+    for i, (place, names) in enumerate(labels.items()):
         panel.annotate(
-            r.contestant.label, (bias, variance), xytext=(7, -10 if i % 2 else 5),
+            ", ".join(names), place, xytext=(7, -10 if i % 2 else 5),
             textcoords="offset points", fontsize=8.5,
         )  # fmt: skip
     panel.set(xlabel="bias: 1 − cos(mean, exact)", ylabel="variance of cos(gradient, mean)")
