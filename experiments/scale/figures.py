@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 
@@ -15,8 +16,8 @@ from matplotlib.figure import Figure
 from experiments.scale.measure import Result
 
 plt.rcParams["svg.hashsalt"] = "ksubset"
-_MOST_SAMPLES = 1000
-# Marker and colour of each estimator; settings of the same one differ in their filling.
+_TIMES = (0.3, 3000.0)  # in gradients by SIMPLE
+# Marker and colour of each estimator; further settings of the same one are open, then half filled.
 _STYLES = {
     "simple": ("s", "#08519c"),
     "swap": ("o", "#d94801"),
@@ -29,8 +30,10 @@ _STYLES = {
     "st_gumbel": ("P", "#cc4c93"),
     "softsub": ("<", "#41b6c4"),
     "marginals": ("*", "#1f78b4"),
+    "ste": (">", "#74c476"),
 }
-_OTHERS = ("d", "#9a9a9a")
+_FILLS: tuple[Any, ...] = ("full", "none", "left")
+_OTHERS = "dH8|x_"  # markers in grey, for estimators without a style of their own
 
 
 def frontier(results: Sequence[Result]) -> Figure:
@@ -58,29 +61,37 @@ def frontier(results: Sequence[Result]) -> Figure:
 
 
 def _draw(panel: Axes, results: Sequence[Result]) -> None:
-    """A marker for one gradient; the line, for the mean of up to 1,000 of them."""
-    seen: set[str] = set()
-    counts = np.geomspace(1, _MOST_SAMPLES, 60)
+    """A marker for one gradient; a line for the mean of several, of SIMPLE, of swap and of every
+    method that has the least error for some time."""
+    times = np.geomspace(*_TIMES, 300)
+    errors = {r.method.label: _error_after(r, times) for r in results}
+    best = {results[i].method.label for i in np.argmin(list(errors.values()), axis=0)}
+    seen: list[str] = []
+    others = iter(_OTHERS)
     for r in results:
-        marker, colour = _STYLES.get(r.method.estimator, _OTHERS)
-        again = r.method.estimator in seen
-        seen.add(r.method.estimator)
-        bias, variance = max(r.squared_bias.mean, 0.0), r.variance.mean
-        if r.squared_bias.mean < 2 * r.squared_bias.error:
-            bias = 0.0  # none is measured
-        strong = r.method.label in ("SIMPLE", "swap")
-        if r.method.estimator in _STYLES:
+        label, estimator = r.method.label, r.method.estimator
+        marker, colour = _STYLES.get(estimator) or (next(others, "d"), "#8a8a8a")
+        fill = _FILLS[seen.count(estimator) % len(_FILLS)]
+        seen.append(estimator)
+        strong = label in ("SIMPLE", "swap")
+        if strong or label in best:
             panel.plot(
-                r.time * counts, bias + variance / counts, "-", color=colour,
-                linewidth=2 if strong else 0.9, alpha=1 if strong else 0.5, zorder=3 if strong else 1,
+                times, errors[label], "--" if fill == "none" else "-", color=colour,
+                linewidth=2 if strong else 1.2, zorder=3,
             )  # fmt: skip
         panel.plot(
-            r.time, r.squared_error.mean, marker, color=colour, label=r.method.label,
-            markersize=9 if strong else 6, markerfacecolor="white" if again else colour,
-            zorder=4, linestyle="none",
+            r.time, r.squared_error.mean, marker, color=colour, label=label, fillstyle=fill,
+            markersize=9 if strong else 6, zorder=4, linestyle="none",
         )  # fmt: skip
-    panel.set(xscale="log", yscale="log", xlim=(0.2, 2000), ylim=(1e-3, 3e4))
+    panel.set(xscale="log", yscale="log", xlim=_TIMES, ylim=(1e-3, 3e4))
     panel.axhline(1, color="#bbbbbb", linewidth=0.9, zorder=0)
     panel.grid(color="#ececec", linewidth=0.8)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _error_after(r: Result, times: Any) -> Any:
+    """Of the mean of as many gradients as these times allow; infinite before the first."""
+    known = r.squared_bias.mean > 2 * r.squared_bias.error  # otherwise it is noise around zero
+    bias = r.squared_bias.mean if known else 0.0
+    return np.where(times >= r.time, bias + r.variance.mean * r.time / times, np.inf)

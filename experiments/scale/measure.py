@@ -17,7 +17,7 @@ from experiments.synthetic.measure import gradients, warm
 from experiments.synthetic.methods import Method
 from experiments.synthetic.problems import Problems
 
-_NUMBERS, _MOST_ROWS = 2**17, 4096  # of a batch
+_NUMBERS = 2**17  # of a batch, at most
 
 
 class Value(NamedTuple):
@@ -71,33 +71,35 @@ class _Sums:
         self.squares += off.square().sum(1)
         self.direction += (1 - torch.cosine_similarity(drawn.double(), exact, -1)).sum(1)
 
-    def metrics(self) -> dict[str, Value]:
-        """The noise of the mean over draws, and of the truth, is taken out: a squared bias may be
-        negative."""
+    def metrics(self) -> tuple[Value, Value, Value, Value]:
+        """Squared bias, variance, mean squared error and error in direction. The noise of the mean
+        over draws, and of the truth, is taken out: a squared bias may be negative."""
         length, noise = self.truth.squared_length(), self.truth.squared_error
         draws = self.draws
         variance = ((self.squares - self.off.square() / draws) / (draws - 1)).sum(-1)
         bias = (self.off / draws).square().sum(-1) - variance / draws - noise
         error = self.squares.sum(-1) / draws - noise
-        return {
-            "squared_bias": Value.over(bias / length),
-            "variance": Value.over(variance / length),
-            "squared_error": Value.over(error / length),
-            "direction": Value.over(self.direction / draws),
-        }
+        return (
+            Value.over(bias / length),
+            Value.over(variance / length),
+            Value.over(error / length),
+            Value.over(self.direction / draws),
+        )
 
 
 def measure(
     methods: Sequence[Method],
     problems: Problems,
     truth: Truth,
+    rows: int,
     rounds: int,
     seed: int,
     advance: Callable[[], Any] = lambda: None,
 ) -> list[Result]:
-    """All methods on the same problems, in turns and on one thread."""
+    """All methods on the same problems, in turns and on one thread, in batches of so many rows (or
+    fewer, where rows are long)."""
     count, n = problems.logits.shape
-    draws = max(1, min(_MOST_ROWS, _NUMBERS // n) // count)
+    draws = max(1, min(rows, _NUMBERS // n) // count)
     sums = {method.label: _Sums(truth) for method in methods}
     seconds: dict[str, list[float]] = {method.label: [] for method in methods}
     with one_thread():
@@ -106,19 +108,23 @@ def measure(
             seconds[turn.method.label].append(turn.seconds)
             advance()
     times = relative(seconds)
-    return [
-        Result(
-            method, problems.name, n, problems.k, sums[method.label].draws,
-            **sums[method.label].metrics(),
-            microseconds=1e6 * median(seconds[method.label]) / (count * draws),
-            time=times[method.label],
-            **evaluations(method, problems),
-        )
-        for method in methods
-    ]  # fmt: skip
+    results = []
+    for method in methods:
+        bias, variance, error, direction = sums[method.label].metrics()
+        losses, slopes = evaluations(method, problems)
+        results.append(
+            Result(
+                method=method, loss=problems.name, n=n, k=problems.k,
+                draws=sums[method.label].draws, squared_bias=bias, variance=variance,
+                squared_error=error, direction=direction,
+                microseconds=1e6 * median(seconds[method.label]) / (count * draws),
+                time=times[method.label], losses=losses, gradients=slopes,
+            )
+        )  # fmt: skip
+    return results
 
 
-def evaluations(method: Method, problems: Problems) -> dict[str, float]:
+def evaluations(method: Method, problems: Problems) -> tuple[float, float]:
     """How often one gradient evaluates the loss, and its gradient."""
     counter = _Counter()
 
@@ -130,7 +136,7 @@ def evaluations(method: Method, problems: Problems) -> dict[str, float]:
     counter.losses = counter.gradients = 0
     gradients(method, estimator, counted, draws=1)
     rows = len(problems.logits)
-    return {"losses": counter.losses / rows, "gradients": counter.gradients / rows}
+    return counter.losses / rows, counter.gradients / rows
 
 
 @dataclasses.dataclass

@@ -36,7 +36,9 @@ def quadratic(n: int, k: int, count: int, seed: int) -> tuple[Problems, Truth]:
 
     def loss(z: Tensor) -> Tensor:
         # One product for all samples of a problem: broadcasting would copy the matrices.
-        return (torch.einsum("...pdn,pmn->...pdm", z, matrix) - target.unsqueeze(1)).square().sum(-1)
+        return (
+            (torch.einsum("...pdn,pmn->...pdm", z, matrix) - target.unsqueeze(1)).square().sum(-1)
+        )
 
     gradients = [
         _of_quadratic(*each, k)

@@ -20,7 +20,7 @@ from experiments.scale import figures, tables
 from experiments.scale.measure import Result, measure
 from experiments.scale.problems import Truth, networks, quadratic
 from experiments.scale.settings import Settings
-from experiments.synthetic.methods import beyond, published, tuned, unbiased
+from experiments.synthetic.methods import Method, beyond, published, tuned, unbiased
 from experiments.synthetic.problems import Problems
 
 _STRENGTH = 2.5  # lambda of simple_f, simple_b and I-MLE, as published
@@ -74,8 +74,18 @@ def _measure_all(settings: Settings, console: Console) -> Results:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("", total=total * rounds)
 
-        def advance() -> None:
-            progress.advance(task)
+        def measured(
+            methods: list[Method], problems: Problems, truth: Truth, seed: int
+        ) -> list[Result]:
+            return measure(
+                methods,
+                problems,
+                truth,
+                settings.rows,
+                rounds,
+                seed,
+                lambda: progress.advance(task),
+            )
 
         for n, k in settings.sizes():
             progress.update(task, description=f"n = {n}: true gradients")
@@ -86,15 +96,11 @@ def _measure_all(settings: Settings, console: Console) -> Results:
                 noise = truth.squared_error / truth.squared_length()
                 results.truth[f"{problems.name}, n = {n}"] = noise.mean().item()
                 progress.update(task, description=f"n = {n}: {problems.name}")
-                results.methods += measure(methods, problems, truth, rounds, seed + 2, advance)
+                results.methods += measured(methods, problems, truth, seed + 2)
                 if n <= _EQUAL:
-                    results.unbiased += measure(
-                        unbiased(k), problems, truth, rounds, seed + 3, advance
-                    )
+                    results.unbiased += measured(unbiased(k), problems, truth, seed + 3)
             progress.update(task, description=f"n = {n}: times")
-            results.cost += measure(
-                methods, *linear(n, k, count, seed), rounds, seed + 4, advance
-            )
+            results.cost += measured(methods, *linear(n, k, count, seed), seed + 4)
     return results
 
 
@@ -137,8 +143,9 @@ def _write(folder: RunFolder, settings: Settings, results: Results, seconds: flo
 
 
 _CAPTION = (
-    "Mean squared error against time. A marker is one gradient; its line is the mean of up to "
-    "1,000 of them, which flattens at the squared bias. Lower and further left is better. A method "
-    "that returns zeros has an error of 1 (grey line)."
+    "Mean squared error against time. A marker is one gradient. A line is the mean of several, "
+    "which flattens at the squared bias; it is drawn for SIMPLE, for swap and for every method "
+    "that has the least error for some time. An estimate of zero would have an error of 1 "
+    "(grey line)."
 )
 _ALT = "Mean squared error against time for every method, a panel for every loss and size"

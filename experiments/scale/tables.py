@@ -26,7 +26,9 @@ def markdown(table: Table) -> str:
     rule = ["---", *["---:"] * (len(table.headings) - 1)]
     lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
     lines[1] = "|" + "|".join(rule) + "|"
-    return "\n".join([f"**{table.title}**", "", *lines, "", *([table.note, ""] if table.note else [])])
+    return "\n".join(
+        [f"**{table.title}**", "", *lines, "", *([table.note, ""] if table.note else [])]
+    )
 
 
 def number(value: float) -> str:
@@ -86,17 +88,15 @@ def _equal(loss: str, results: Sequence[Result]) -> Table:
     unbiased = [r for r in results if r.method.estimator != "simple"]
     for n, k in _sizes(unbiased):
         headings += [f"n = {n:,}, k = {k}: evaluations", "MSE", "MSE × evaluations"]
-    # Methods of k + 1 samples are not the same at every size.
+    found = {(r.method.label, r.n): r for r in unbiased}
     for label in _labels(unbiased):
         row = [label]
         for n, _ in _sizes(unbiased):
-            here = [r for r in unbiased if (r.method.label, r.n) == (label, n)]
-            row += _evaluated(here[0]) if here else ["", "", ""]
+            row += _evaluated(found[label, n])
         rows.append(row)
     note = (
-        "Evaluations of the loss + of its gradient, for one gradient estimate. All are unbiased, so "
-        "that their product with the MSE is what averaging over the same number of evaluations "
-        "leaves."
+        "Evaluations of the loss + of its gradient, for one estimate. All are unbiased, so that "
+        "their number times the MSE compares methods at equal numbers of evaluations."
     )
     return Table(f"Unbiased methods at equal evaluations, {loss} loss", headings, rows, note)
 

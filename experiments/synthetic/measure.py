@@ -52,9 +52,7 @@ def warm(method: Method, problems: Problems) -> Estimator:
     return estimator
 
 
-def measure(
-    method: Method, problems: Problems, exact: Tensor, draws: int, seed: int
-) -> Measured:
+def measure(method: Method, problems: Problems, exact: Tensor, draws: int, seed: int) -> Measured:
     """Draw and compare."""
     torch.manual_seed(seed)
     drawn = gradients(method, warm(method, problems), problems, draws).double()

@@ -87,19 +87,22 @@ def tuned() -> list[Method]:
 
 
 def unbiased(k: int) -> list[Method]:
-    """Methods that are unbiased for every loss, with up to the k + 1 samples that cost as many loss
+    """Methods that are unbiased for every loss, some with the k + 1 samples that need as many loss
     evaluations as removal."""
-    several = sorted({2, 4, k + 1})
+    several = {"2": 2, "4": 4, "k + 1": k + 1}
     return [
         REFERENCE,
         Method("removal", "removal"),
         Method("corrected swap", "corrected_swap"),
-        *(Method(f"score function, {s} samples", "score", LEAVE_ONE_OUT, s) for s in several),
+        *(
+            Method(f"score function, {words} samples", "score", LEAVE_ONE_OUT, samples)
+            for words, samples in several.items()
+        ),
         Method("MuProp", "muprop"),
         *(
-            Method(f"MuProp, {s} samples", "muprop", {"scale": "leave_one_out"}, s)
-            for s in several
-            if s > 2
+            Method(f"MuProp, {words} samples", "muprop", {"scale": "leave_one_out"}, samples)
+            for words, samples in several.items()
+            if samples > 2
         ),
     ]
 

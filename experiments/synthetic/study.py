@@ -254,9 +254,8 @@ def _page(
         Picture(
             folder.figure("one-item", figure),
             "One item: SIMPLE, ReinMax (which swap is for k = 1), and straight-through "
-            "Gumbel-softmax at several temperatures. With both less bias and less variance than SIMPLE: "
-            + (", ".join(dominating(results.one_item)) or "none of them")
-            + ".",
+            "Gumbel-softmax at several temperatures. With both less bias and less variance than "
+            "SIMPLE: " + (", ".join(dominating(results.one_item)) or "none of them") + ".",
             "Bias against variance for k = 1",
         )
     )
@@ -267,7 +266,8 @@ def _page(
         "itself, so that it may be negative), variance, mean squared error. Bias / σ: the largest "
         "entry of the bias over all problems, in standard deviations of the mean over draws; below "
         "about 4.5 there is no sign of any. Time of one gradient, loss included, relative to "
-        "SIMPLE's: one thread, the same batch, methods in turns, medians of the ratios. All are means over problems. λ = 0+ is the limit of a small λ; crn: common "
+        "SIMPLE's: one thread, the same batch, methods in turns, medians of the ratios. All are "
+        "means over problems. λ = 0+ is the limit of a small λ; crn: common "
         "random numbers."
     )
     page.tables.append(
