@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import matplotlib
@@ -19,20 +18,20 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+sys.path.append(str(Path(__file__).parents[2]))
+from experiments.synthetic import figures
+from experiments.synthetic.measure import Measured
+from experiments.synthetic.methods import Method
+
 FOLDER = Path(__file__).parent
 SIZE = (7.6, 3.8)
-BLUE, ORANGE, GREEN, GREY = "#08519c", "#d94801", "#238b45", "#777777"
+BLUE, GREEN, GREY = "#08519c", "#238b45", "#777777"
 STYLES = {
     "marginals": ("o-", BLUE),
     "covariance product": ("s-", GREEN),
     "sample": ("^-", "#6a51a3"),
     "log-space DP, autodiff": ("D--", GREY),
 }
-# Where a label stands beside its point, in points; the others are to the right.
-BESIDE = {
-    "SIMPLE": (-4, -15), "at the marginals": (8, -3), "straight-through": (7, 3),
-}  # fmt: skip
-OURS = {"SIMPLE": BLUE, "swap": GREEN}
 
 
 def cost(measured: dict[str, Any]) -> None:
@@ -56,27 +55,12 @@ def cost(measured: dict[str, Any]) -> None:
 
 
 def bias_and_variance(measured: dict[str, Any]) -> None:
-    """Of gradients, in cosines, means over problems."""
-    figure, panel = plt.subplots(figsize=SIZE, layout="constrained")
-    for one in measured["results"]["quadratic"]:
-        method = one["method"]
-        label, several = method["label"], method["samples"] > 1
-        x, y = mean(one["bias"]), mean(one["variance"])
-        colour = OURS.get(label, ORANGE)
-        panel.plot(
-            x, y, "o", color=colour, markersize=10 if label in OURS else 7,
-            markerfacecolor="white" if several else colour,
-        )  # fmt: skip
-        panel.annotate(
-            label, (x, y), BESIDE.get(label, (7, -3)), textcoords="offset points", fontsize=9,
-            weight="bold" if label in OURS else "normal",
-        )  # fmt: skip
-    _plain(panel)
-    panel.set(
-        xlabel="bias: 1 − cos(mean gradient, exact gradient)",
-        ylabel="variance of cos(gradient, mean)", xlim=(-0.012, 0.46), ylim=(-0.006, 0.142),
-    )  # fmt: skip
-    figure.suptitle("One gradient: nearer to the corner is better", fontsize=11)
+    """The study's own picture of the paper's loss."""
+    results = [
+        Measured(**{**one, "method": Method(**one["method"])})
+        for one in measured["results"]["quadratic"]
+    ]
+    figure = figures.bias_and_variance(results, "Nearer to the corner is better", SIZE)
     figure.savefig(FOLDER / "bias-variance.svg", metadata={"Date": None})
 
 

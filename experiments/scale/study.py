@@ -20,6 +20,7 @@ from experiments.scale import figures, tables
 from experiments.scale.measure import Result, measure
 from experiments.scale.problems import Truth, networks, quadratic
 from experiments.scale.settings import Settings
+from experiments.synthetic import markdown
 from experiments.synthetic.methods import Method, beyond, published, tuned, unbiased
 from experiments.synthetic.problems import Problems
 
@@ -128,7 +129,7 @@ def _write(folder: RunFolder, settings: Settings, results: Results, seconds: flo
     }  # fmt: skip
     folder.json("results.json", content)
     shown = tables.all_tables(results.methods, results.unbiased, results.cost)
-    folder.text("tables.md", "\n".join(map(tables.markdown, shown)))
+    folder.text("tables.md", "\n".join(map(markdown.table, shown)))
     picture = Picture(folder.figure("frontier", figures.frontier(results.methods)), _CAPTION, _ALT)
     page = Page(
         title="Gradient estimators for k-subsets of 10 to 1,000 items",

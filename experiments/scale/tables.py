@@ -21,16 +21,6 @@ def all_tables(
     ]
 
 
-def markdown(table: Table) -> str:
-    """A title in bold, the table, and its note."""
-    rule = ["---", *["---:"] * (len(table.headings) - 1)]
-    lines = ["| " + " | ".join(cells) + " |" for cells in (table.headings, rule, *table.rows)]
-    lines[1] = "|" + "|".join(rule) + "|"
-    return "\n".join(
-        [f"**{table.title}**", "", *lines, "", *([table.note, ""] if table.note else [])]
-    )
-
-
 def number(value: float) -> str:
     """Two significant digits, without an exponent up to 9,999."""
     if abs(value) >= 100:

@@ -17,7 +17,7 @@ from rich.table import Table as TerminalTable
 from experiments.command import command_line
 from experiments.report import Claim, Page, Picture, Table
 from experiments.runs import RunFolder, environment, run_folder
-from experiments.synthetic import figures
+from experiments.synthetic import figures, markdown
 from experiments.synthetic.claims import dominating, judge, judge_one_item
 from experiments.synthetic.cost import timed
 from experiments.synthetic.measure import Measured, average, measure
@@ -136,7 +136,7 @@ def cells(result: Measured) -> list[str]:
         f"{average(result.squared_bias):+.4f}",
         *(f"{average(v):.3g}" for v in (result.euclidean_variance, result.squared_error)),
         _deviations(max(result.bias_deviations)),
-        f"{result.time:.2g}",
+        f"{result.time:.1f}",
     ]  # fmt: skip
 
 
@@ -152,9 +152,9 @@ def show(
         title=f"n = {settings.n}, k = {k}, E‖z − b‖²: {settings.draws:,} gradients of "
         f"{settings.problems} problems"
     )
-    shown = (0, 1, 3, 4, 5, 9, 11)
+    shown = (0, 3, 4, 5, 9, 11)  # settings are in the report
     for i in shown:
-        table.add_column(HEADINGS[i], justify="left" if i < 2 else "right")
+        table.add_column(HEADINGS[i], justify="right" if i else "left")
     for result in results:
         line = cells(result)
         last_of_paper = result.method.label == PAPER[-1]
@@ -187,7 +187,10 @@ def _write(
         },
     }
     folder.json("results.json", content)
-    folder.text("report.html", _page(folder, settings, results, claims, seconds).html())
+    page = _page(folder, settings, results, claims, seconds)
+    folder.text("report.html", page.html())
+    shown = [markdown.claims(claims), *map(markdown.table, page.tables)]
+    folder.text("tables.md", "\n".join(shown))
 
 
 def _at_the_marginals(results: list[Measured]) -> str:
@@ -279,13 +282,13 @@ def _page(
         )
     )
     page.tables.append(
-        Table("Random network, the same settings", HEADINGS, [cells(r) for r in results.network])
+        Table("Network loss, the same settings", HEADINGS, [cells(r) for r in results.network])
     )
     for name, found in results.best.items():
         if found:
             page.tables.append(
                 Table(
-                    f"Best settings by error, {name} loss", HEADINGS, [cells(r) for r in found],
+                    f"{name.capitalize()} loss, best settings", HEADINGS, [cells(r) for r in found],
                     f"Chosen by the mean error of {_grid_draws(settings):,} draws over a "
                     "grid of λ, temperature, noise and hardness, then measured like the others.",
                 )

@@ -9,7 +9,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from experiments.scale import figures, problems, tables
+from experiments.scale import figures, page, problems, tables
 from experiments.scale.__main__ import app
 from experiments.scale.measure import Result, Value, evaluations, measure
 from experiments.scale.problems import Truth, networks, quadratic
@@ -112,3 +112,12 @@ def test_numbers() -> None:
     ]  # fmt: skip
     assert tables.bias(Value(0.1, 0.06)) == "–"
     assert tables.bias(Value(0.1, 0.04)) == "0.1"
+
+
+def test_blocks_of_the_page_are_filled() -> None:
+    text = "before\n<!-- runs -->\nold\n<!-- end of runs -->\nafter\n"
+    filled = page.fill(text, "runs", r"a \1 new\n")
+    assert filled == "before\n<!-- runs -->\n\na \\1 new\\n\n\n<!-- end of runs -->\nafter\n"
+    assert page.fill(filled, "runs", "old") == page.fill(text, "runs", "old")
+    with pytest.raises(ValueError, match="must have one block <!-- scale -->, it has 0"):
+        page.fill(text, "scale", "")
