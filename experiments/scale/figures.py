@@ -92,6 +92,6 @@ def _draw(panel: Axes, results: Sequence[Result]) -> None:
 
 def _error_after(r: Result, times: Any) -> Any:
     """Of the mean of as many gradients as these times allow; infinite before the first."""
-    known = r.squared_bias.mean > 2 * r.squared_bias.error  # otherwise it is noise around zero
+    known = r.squared_bias.mean > 3 * r.noise  # otherwise it is noise around zero
     bias = r.squared_bias.mean if known else 0.0
     return np.where(times >= r.time, bias + r.variance.mean * r.time / times, np.inf)

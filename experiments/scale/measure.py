@@ -43,6 +43,7 @@ class Result:
     k: int
     draws: int  # gradients for every problem
     squared_bias: Value
+    noise: float  # of the mean squared bias, from draws: a standard error
     variance: Value
     squared_error: Value
     direction: Value  # mean of 1 − cos(gradient, exact)
@@ -53,38 +54,50 @@ class Result:
 
 
 class _Sums:
-    """Running sums over draws of what is off the truth."""
+    """Sums over draws of what is off the truth: of each round, or running."""
 
     def __init__(self, truth: Truth) -> None:
         self.truth = truth
         self.draws = 0
-        self.off = torch.zeros_like(truth.gradient)
+        self.off: list[Tensor] = []  # means of the rounds, (problems, n)
         self.squares = torch.zeros_like(truth.gradient)
         self.direction = torch.zeros_like(truth.squared_error)
 
     def add(self, drawn: Tensor) -> None:
-        """Gradients (problems, draws, n)."""
+        """Gradients (problems, draws, n) of a round."""
         exact = self.truth.gradient.unsqueeze(1)
         off = drawn.double() - exact
         self.draws += off.shape[1]
-        self.off += off.sum(1)
+        self.off.append(off.mean(1))
         self.squares += off.square().sum(1)
         self.direction += (1 - torch.cosine_similarity(drawn.double(), exact, -1)).sum(1)
 
-    def metrics(self) -> tuple[Value, Value, Value, Value]:
-        """Squared bias, variance, mean squared error and error in direction. The noise of the mean
-        over draws, and of the truth, is taken out: a squared bias may be negative."""
-        length, noise = self.truth.squared_length(), self.truth.squared_error
-        draws = self.draws
-        variance = ((self.squares - self.off.square() / draws) / (draws - 1)).sum(-1)
-        bias = (self.off / draws).square().sum(-1) - variance / draws - noise
-        error = self.squares.sum(-1) / draws - noise
-        return (
-            Value.over(bias / length),
-            Value.over(variance / length),
-            Value.over(error / length),
-            Value.over(self.direction / draws),
-        )
+    def squared_bias(self) -> tuple[Tensor, float]:
+        """For every problem, the mean inner product of different rounds' means, which has no noise
+        of its own on average and may be negative; and the standard error of its mean over problems,
+        by the jackknife over rounds."""
+        rounds = torch.stack(self.off)
+        count, length = len(rounds), self.truth.squared_length()
+
+        def products(whole: Tensor, squares: Tensor, count: int) -> Tensor:
+            found = (whole.square().sum(-1) - squares) / (count * (count - 1))
+            return (found - self.truth.squared_error) / length
+
+        whole, squares = rounds.sum(0), rounds.square().sum(-1)
+        without = products(whole - rounds, squares.sum(0) - squares, count - 1).mean(-1)
+        noise = ((count - 1) * without.var(correction=0)).sqrt().item()
+        return products(whole, squares.sum(0), count), noise
+
+    def metrics(self) -> dict[str, Tensor]:
+        """For every problem; the noise of the truth is taken out."""
+        length = self.truth.squared_length()
+        mean = torch.stack(self.off).mean(0)
+        spread = (self.squares - self.draws * mean.square()) / (self.draws - 1)
+        return {
+            "variance": spread.sum(-1) / length,
+            "error": (self.squares.sum(-1) / self.draws - self.truth.squared_error) / length,
+            "direction": self.direction / self.draws,
+        }
 
 
 def measure(
@@ -110,13 +123,16 @@ def measure(
     times = relative(seconds)
     results = []
     for method in methods:
-        bias, variance, error, direction = sums[method.label].metrics()
+        metrics = sums[method.label].metrics()
+        bias, noise = sums[method.label].squared_bias()
         losses, slopes = evaluations(method, problems)
         results.append(
             Result(
                 method=method, loss=problems.name, n=n, k=problems.k,
-                draws=sums[method.label].draws, squared_bias=bias, variance=variance,
-                squared_error=error, direction=direction,
+                draws=sums[method.label].draws, squared_bias=Value.over(bias), noise=noise,
+                variance=Value.over(metrics["variance"]),
+                squared_error=Value.over(metrics["error"]),
+                direction=Value.over(metrics["direction"]),
                 microseconds=1e6 * median(seconds[method.label]) / (count * draws),
                 time=times[method.label], losses=losses, gradients=slopes,
             )

@@ -15,7 +15,7 @@ class Settings:
 
     largest: int = option(1000, "Leave out rows with more items than this.", min=10)
     problems: int = option(8, "Problems for every size and loss.", min=2)
-    rounds: int = option(12, "Batches of gradients for every method.", min=2)
+    rounds: int = option(10, "Batches of gradients for every method.", min=3)
     rows: int = option(4096, "Rows of a batch, at most, over all problems.", min=2)
     truth: int = option(
         32_768, "Samples behind the exact gradient of a network, where n > 10.", min=256

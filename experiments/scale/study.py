@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from experiments.scale.measure import Result, measure
 from experiments.scale.problems import Truth, networks, quadratic
 from experiments.scale.settings import Settings
 from experiments.synthetic import markdown
-from experiments.synthetic.methods import Method, beyond, published, tuned, unbiased
+from experiments.synthetic.methods import Method, beyond, growing, published, tuned, unbiased
 from experiments.synthetic.problems import Problems
 
 _STRENGTH = 2.5  # lambda of simple_f, simple_b and I-MLE, as published
@@ -33,6 +34,7 @@ class Results:
     """What was measured."""
 
     methods: list[Result] = field(default_factory=list)
+    growth: list[Result] = field(default_factory=list)  # with k = n / 2
     unbiased: list[Result] = field(default_factory=list)
     cost: list[Result] = field(default_factory=list)  # of a loss that costs next to nothing
     truth: dict[str, float] = field(default_factory=dict)  # squared error of the true gradients
@@ -46,7 +48,7 @@ def run(settings: Settings, output: Path, overwrite: bool) -> None:
         results = _measure_all(settings, console)
         seconds = time.perf_counter() - start
         _write(folder, settings, results, seconds)
-    for table in tables.all_tables(results.methods, results.unbiased, results.cost):
+    for table in tables.all_tables(results.methods, results.growth, results.unbiased, results.cost):
         _show(console, table)
     console.print(f"{seconds:.0f} s. Written: {output / 'report.html'}", highlight=False)
 
@@ -68,6 +70,7 @@ def _measure_all(settings: Settings, console: Console) -> Results:
     total = 0
     for n, k in settings.sizes():
         total += 3 * len(methods) + (2 * len(unbiased(k)) if n <= _EQUAL else 0)
+        total += 2 * len(growing()) if 2 * k < n else 0
     columns = (
         TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -89,11 +92,7 @@ def _measure_all(settings: Settings, console: Console) -> Results:
             )
 
         for n, k in settings.sizes():
-            progress.update(task, description=f"n = {n}: true gradients")
-            for problems, truth in (
-                quadratic(n, k, count, seed),
-                networks(n, k, count, seed + 1, settings.truth),
-            ):
+            for problems, truth in _losses(settings, n, k):
                 noise = truth.squared_error / truth.squared_length()
                 results.truth[f"{problems.name}, n = {n}"] = noise.mean().item()
                 progress.update(task, description=f"n = {n}: {problems.name}")
@@ -102,7 +101,16 @@ def _measure_all(settings: Settings, console: Console) -> Results:
                     results.unbiased += measured(unbiased(k), problems, truth, seed + 3)
             progress.update(task, description=f"n = {n}: times")
             results.cost += measured(methods, *linear(n, k, count, seed), seed + 4)
+            if 2 * k < n:  # otherwise it is the same
+                progress.update(task, description=f"n = {n}, k = {n // 2}")
+                for problems, truth in _losses(settings, n, n // 2):
+                    results.growth += measured(growing(), problems, truth, seed + 2)
     return results
+
+
+def _losses(settings: Settings, n: int, k: int) -> Iterator[tuple[Problems, Truth]]:
+    yield quadratic(n, k, settings.problems, settings.seed)
+    yield networks(n, k, settings.problems, settings.seed + 1, settings.truth)
 
 
 def _show(console: Console, table: Table) -> None:
@@ -122,13 +130,14 @@ def _write(folder: RunFolder, settings: Settings, results: Results, seconds: flo
         "truth": results.truth,
         "results": {
             "methods": [dataclasses.asdict(r) for r in results.methods],
+            "growth": [dataclasses.asdict(r) for r in results.growth],
             "unbiased": [dataclasses.asdict(r) for r in results.unbiased],
             "cost": [{"n": r.n, "k": r.k, "method": dataclasses.asdict(r.method),
                       "microseconds": r.microseconds, "time": r.time} for r in results.cost],
         },
     }  # fmt: skip
     folder.json("results.json", content)
-    shown = tables.all_tables(results.methods, results.unbiased, results.cost)
+    shown = tables.all_tables(results.methods, results.growth, results.unbiased, results.cost)
     folder.text("tables.md", "\n".join(map(markdown.table, shown)))
     picture = Picture(folder.figure("frontier", figures.frontier(results.methods)), _CAPTION, _ALT)
     page = Page(

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.report import Table
-from experiments.scale.measure import Result, Value
+from experiments.scale.measure import Result
+from experiments.synthetic.methods import growing
 
 
 def all_tables(
-    methods: Sequence[Result], unbiased: Sequence[Result], cost: Sequence[Result]
+    methods: Sequence[Result],
+    growth: Sequence[Result],
+    unbiased: Sequence[Result],
+    cost: Sequence[Result],
 ) -> list[Table]:
-    """Errors for each loss, directions, equal evaluations, cost."""
+    """Growth with n, errors for each loss, directions, equal evaluations, cost."""
     losses = list(dict.fromkeys(r.loss for r in methods))
     return [
+        _growth([*growth, *methods], [method.label for method in growing()]),
         *(_errors(loss, [r for r in methods if r.loss == loss]) for loss in losses),
         _directions(methods, losses),
         *(_equal(loss, [r for r in unbiased if r.loss == loss]) for loss in losses),
@@ -28,9 +33,9 @@ def number(value: float) -> str:
     return f"{value:.2g}" if abs(value) >= 0.001 else f"{value:.0e}" if value else "0"
 
 
-def bias(value: Value) -> str:
-    """A squared bias, or that there is none beyond two standard errors."""
-    return number(value.mean) if value.mean > 2 * value.error else "–"
+def bias(r: Result) -> str:
+    """A squared bias, or that there is none beyond three standard errors."""
+    return number(r.squared_bias.mean) if r.squared_bias.mean > 3 * r.noise else "–"
 
 
 def _sizes(results: Iterable[Result]) -> list[tuple[int, int]]:
@@ -39,6 +44,21 @@ def _sizes(results: Iterable[Result]) -> list[tuple[int, int]]:
 
 def _labels(results: Iterable[Result]) -> list[str]:
     return list(dict.fromkeys(r.method.label for r in results))
+
+
+def _growth(results: Sequence[Result], labels: Sequence[str]) -> Table:
+    found = {(r.loss, r.method.label, r.n, r.k): r for r in results}
+    columns = sorted({key[:1] + key[2:] for key in found}, key=lambda c: (c[0], -c[2] / c[1], c[1]))
+    headings = ["method", *(f"{loss}: {n:,}, {k}" for loss, n, k in columns)]
+    rows = [
+        [label, *(number(found[loss, label, n, k].squared_error.mean) for loss, n, k in columns)]
+        for label in labels
+    ]
+    note = (
+        "Mean squared error of one gradient relative to the squared length of the true gradient, "
+        "for the n and k above the column: first with k = n / 2, then with k = n / 10."
+    )
+    return Table("Growth with n", headings, rows, note)
 
 
 def _errors(loss: str, results: Sequence[Result]) -> Table:
@@ -51,12 +71,12 @@ def _errors(loss: str, results: Sequence[Result]) -> Table:
         for n, _ in _sizes(results):
             r = found[label, n]
             row += [f"{number(r.squared_error.mean)} ± {number(r.squared_error.error)}",
-                    bias(r.squared_bias), number(r.time)]  # fmt: skip
+                    bias(r), number(r.time)]  # fmt: skip
         rows.append(row)
     note = (
         "Mean squared error and squared bias of one gradient relative to the squared length of the "
-        "true gradient, means over problems ± one standard error; “–”: no bias beyond two standard "
-        "errors. Time in units of SIMPLE's, the evaluation of the loss included."
+        "true gradient, means over problems ± one standard error; “–”: no bias beyond three "
+        "standard errors of the draws. Time in units of SIMPLE's, with the evaluation of the loss."
     )
     return Table(f"Errors, {loss} loss", headings, rows, note)
 

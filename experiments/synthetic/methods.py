@@ -86,6 +86,15 @@ def tuned() -> list[Method]:
     ]
 
 
+def growing() -> list[Method]:
+    """Methods to follow as rows grow."""
+    labels = (
+        "swap", "swap, 4 samples", "ReinMax", "MuProp", "MuProp, 4 samples",
+        "score function, 4 samples",
+    )  # fmt: skip
+    return [REFERENCE, *(method for method in beyond() if method.label in labels)]
+
+
 def unbiased(k: int) -> list[Method]:
     """Methods that are unbiased for every loss, some with the k + 1 samples that need as many loss
     evaluations as removal."""

@@ -19,7 +19,8 @@ def test_labels_do_not_overlap() -> None:
     found = [child for child in panel.get_children() if isinstance(child, Annotation)]
     assert {text.get_text() for text in found} == POINTS.keys()
     assert [t.get_text() for t in found if t.get_weight() == "bold"] == ["method 4"]
-    boxes = [Text.get_window_extent(text) for text in found]  # without their lines
+    figure.canvas.draw()
+    boxes = [Text.get_window_extent(text) for text in found]  # of the words alone
     places = [panel.transData.transform(point) for point in POINTS.values()]
     for a, b in itertools.combinations(boxes, 2):
         assert not a.overlaps(b)
