@@ -62,10 +62,11 @@ def frontier(results: Sequence[Result]) -> Figure:
 
 def _draw(panel: Axes, results: Sequence[Result]) -> None:
     """A marker for one gradient; a line for the mean of several, of SIMPLE, of swap and of every
-    method that has the least error for some time."""
+    method that has the least error at some time, from one gradient by SIMPLE on."""
     times = np.geomspace(*_TIMES, 300)
     errors = {r.method.label: _error_after(r, times) for r in results}
-    best = {results[i].method.label for i in np.argmin(list(errors.values()), axis=0)}
+    later = np.stack([*errors.values()])[:, times >= 1]
+    best = {results[i].method.label for i in np.argmin(later, axis=0)}
     seen: list[str] = []
     others = iter(_OTHERS)
     for r in results:
@@ -83,7 +84,7 @@ def _draw(panel: Axes, results: Sequence[Result]) -> None:
             r.time, r.squared_error.mean, marker, color=colour, label=label, fillstyle=fill,
             markersize=9 if strong else 6, zorder=4, linestyle="none",
         )  # fmt: skip
-    panel.set(xscale="log", yscale="log", xlim=_TIMES, ylim=(1e-3, 3e4))
+    panel.set(xscale="log", yscale="log", xlim=_TIMES, ylim=(1e-3, 2e6))
     panel.axhline(1, color="#bbbbbb", linewidth=0.9, zorder=0)
     panel.grid(color="#ececec", linewidth=0.8)
     panel.set_axisbelow(True)

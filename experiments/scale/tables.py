@@ -48,7 +48,11 @@ def _labels(results: Iterable[Result]) -> list[str]:
 
 def _growth(results: Sequence[Result], labels: Sequence[str]) -> Table:
     found = {(r.loss, r.method.label, r.n, r.k): r for r in results}
-    columns = sorted({key[:1] + key[2:] for key in found}, key=lambda c: (c[0], -c[2] / c[1], c[1]))
+    losses = list(dict.fromkeys(r.loss for r in results))
+    columns = sorted(
+        {key[:1] + key[2:] for key in found},
+        key=lambda c: (losses.index(c[0]), -c[2] / c[1], c[1]),
+    )
     headings = ["method", *(f"{loss}: {n:,}, {k}" for loss, n, k in columns)]
     rows = [
         [label, *(number(found[loss, label, n, k].squared_error.mean) for loss, n, k in columns)]

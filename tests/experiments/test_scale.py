@@ -95,13 +95,14 @@ def test_the_frontier_has_a_line_for_whatever_is_best_at_some_time() -> None:
     results = [
         made_up("SIMPLE", "simple", 0.1, 1.0, 1.0),
         made_up("swap", "swap", 0.0, 3.0, 1.5),
-        made_up("quick", "ste", 2.0, 0.1, 0.5),  # before SIMPLE is there at all
+        made_up("still", "ste", 0.5, 0.0, 1.0),
+        made_up("quick", "score", 9.0, 9.0, 0.5),  # best only before SIMPLE is there at all
         made_up("worse", "l2x", 1.0, 5.0, 4.0),
     ]
     panel = figures.frontier(results).axes[0]
     markers = [line for line in panel.lines if len(line.get_xdata()) == 1]
     lines = [line for line in panel.lines if len(line.get_xdata()) > 2]
-    assert len(markers) == 4
+    assert len(markers) == 5
     assert {line.get_color() for line in lines} == {
         figures._STYLES[name][1] for name in ("simple", "swap", "ste")
     }
