@@ -1,9 +1,9 @@
-"""What does exactness cost on this machine? Time of a sample with its gradient, against k.
+"""What does exact sampling cost on this machine? Time of a sample with its gradient, against k.
 
     python examples/cost.py [--output outputs/cost.png]
 
-A quick look, with the baseline and the clock of the benchmark; all methods and shapes are in
-benchmarks/run.py.
+A quick look, with the lean baseline and the clock of the benchmark; all methods and shapes are
+in benchmarks/run.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import matplotlib.pyplot as plt
-from figures import BLUE, GREY, ORANGE, save
+from figures import BLUE, GREEN, GREY, ORANGE, save
 from matplotlib.figure import Figure
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
@@ -20,22 +20,26 @@ import machine
 from contest import OURS, REFERENCE, Problem, Shape, operations, samplers
 from timing import Call, Task, interleave, summarise
 
+import ksubset
+
 ROWS, N, SIZES, REPEATS = 32, 1000, (1, 3, 10, 30, 100, 300), 25
+SWAP = "ksubset.swap"
 # The last finds the k largest logits, without noise or a subset's gradient: a floor.
-COLOURS = {OURS: BLUE, REFERENCE: ORANGE, "torch.topk alone": GREY}
+COLOURS = {OURS: BLUE, SWAP: GREEN, REFERENCE: ORANGE, "torch.topk alone": GREY}
 Times = dict[str, list[float]]
 
 
 def warm(name: str, k: int) -> Call:
     """Forward and backward, called once: what is compiled on a first call is not timed."""
     shape = Shape(ROWS, N, k)
-    call = operations(samplers(shape, graphs=False)[name], Problem.draw(shape, "cpu", seed=0))
+    table = {SWAP: ksubset.swap} | samplers(shape, graphs=False)
+    call = operations(table[name], Problem.draw(shape, "cpu", seed=0))
     call["both"]()
     return call["both"]
 
 
 def milliseconds() -> Times:
-    """Medians for every k. All take turns, so that what slows the machine slows everybody."""
+    """Medians for every k. The methods take turns, so that noise hits all alike."""
     tasks = {name: Task({str(k): warm(name, k) for k in SIZES}) for name in COLOURS}
     times = interleave(tasks, REPEATS, "cpu")
     return {

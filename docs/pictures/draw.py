@@ -1,4 +1,4 @@
-"""The two pictures of the home page, from what was measured.
+"""The pictures of the home page, from what was measured: one for each file that is given.
 
 python benchmarks/growth.py --device cuda     # writes outputs/growth-cuda.json
 python -m experiments.synthetic               # writes outputs/synthetic/results.json
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from statistics import mean
 from typing import Any
 
 import matplotlib
@@ -19,18 +18,20 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+sys.path.append(str(Path(__file__).parents[2]))
+from experiments.synthetic import figures
+from experiments.synthetic.measure import Measured
+from experiments.synthetic.methods import Method
+
 FOLDER = Path(__file__).parent
 SIZE = (7.6, 3.8)
-BLUE, ORANGE, GREY = "#08519c", "#d94801", "#777777"
+BLUE, GREEN, GREY = "#08519c", "#238b45", "#777777"
 STYLES = {
     "marginals": ("o-", BLUE),
-    "covariance product": ("s-", "#238b45"),
+    "covariance product": ("s-", GREEN),
     "sample": ("^-", "#6a51a3"),
     "log-space DP, autodiff": ("D--", GREY),
 }
-# Several samples are another budget, and enumeration or none are not sampling.
-LEFT_OUT = ("MuProp, 4 samples", "SFE, leave one out, 4 samples", "at the marginals")
-BESIDE = {"straight-through": (6, 4), "SIMPLE-B": (6, 6), "SoftSub": (6, -12)}
 
 
 def cost(measured: dict[str, Any]) -> None:
@@ -54,26 +55,12 @@ def cost(measured: dict[str, Any]) -> None:
 
 
 def bias_and_variance(measured: dict[str, Any]) -> None:
-    """Of gradients, in cosines, means over problems."""
-    figure, panel = plt.subplots(figsize=SIZE, layout="constrained")
-    for one in measured["results"]["quadratic"]:
-        label = one["contestant"]["label"]
-        if label in LEFT_OUT:
-            continue
-        x, y = mean(one["bias"]), mean(one["variance"])
-        ours = label == "SIMPLE"
-        panel.plot(x, y, "o", color=BLUE if ours else ORANGE, markersize=10 if ours else 7)
-        name = {"SFE": "score function"}.get(label, label)
-        panel.annotate(
-            name, (x, y), BESIDE.get(label, (7, 3)), textcoords="offset points", fontsize=9,
-            weight="bold" if ours else "normal",
-        )  # fmt: skip
-    _plain(panel)
-    panel.set(
-        xlabel="bias: 1 − cos(mean gradient, exact gradient)",
-        ylabel="variance of cos(gradient, mean)", xlim=(-0.012, 0.46), ylim=(-0.006, 0.142),
-    )  # fmt: skip
-    figure.suptitle("One sample, one gradient: nearer to the corner is better", fontsize=11)
+    """The study's own picture of the paper's loss."""
+    results = [
+        Measured(**{**one, "method": Method(**one["method"])})
+        for one in measured["results"]["quadratic"]
+    ]
+    figure = figures.bias_and_variance(results, "Nearer to the corner is better", SIZE)
     figure.savefig(FOLDER / "bias-variance.svg", metadata={"Date": None})
 
 
@@ -85,6 +72,6 @@ def _plain(panel: Axes) -> None:
 
 if __name__ == "__main__":
     plt.rcParams["svg.hashsalt"] = "ksubset"  # the same picture for the same numbers
-    growth, synthetic = (json.loads(Path(name).read_text()) for name in sys.argv[1:3])
-    cost(growth)
-    bias_and_variance(synthetic)
+    for name in sys.argv[1:]:
+        results = json.loads(Path(name).read_text())
+        (cost if "points" in results else bias_and_variance)(results)

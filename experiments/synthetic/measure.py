@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import time
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from experiments.synthetic.contestants import Contestant
+from experiments.synthetic.methods import Method
 from experiments.synthetic.problems import Problems
 from ksubset.estimators import Estimator
 
 
 @dataclass(frozen=True)
 class Measured:
-    """Metrics of one contestant, a value for every problem.
+    """Metrics of one method, a value for every problem.
 
     The first three are those of the published code, in cosines; the others are Euclidean, relative
     to the squared length of the exact gradient. The squared bias has the noise of the mean over
@@ -23,7 +23,7 @@ class Measured:
     many standard deviations of that mean the largest entry of the bias is away from 0.
     """
 
-    contestant: Contestant
+    method: Method
     problem: str
     bias: list[float]
     variance: list[float]
@@ -33,38 +33,29 @@ class Measured:
     euclidean_variance: list[float]
     squared_error: list[float]
     bias_deviations: list[float]
-    microseconds: float  # for one gradient of one row, in this batch
+    time: float = math.nan  # of one gradient, in units of SIMPLE's; see cost.timed
 
 
-def gradients(
-    contestant: Contestant, problems: Problems, draws: int, seed: int
-) -> tuple[Tensor, float]:
-    """Independent gradient samples (problems, draws, n), and seconds for all of them."""
-    torch.manual_seed(seed)
-    estimator = contestant.create()
-    # Once at least: what is compiled or looked up on a first call is not timed.
-    for _ in range(max(contestant.warm_up, 1)):
-        _once(contestant, estimator, problems, 16)
-    start = time.perf_counter()
-    found = _once(contestant, estimator, problems, draws)
-    return found, time.perf_counter() - start
-
-
-def _once(contestant: Contestant, estimator: Estimator, problems: Problems, draws: int) -> Tensor:
+def gradients(method: Method, estimator: Estimator, problems: Problems, draws: int) -> Tensor:
+    """Independent gradient samples (problems, draws, n)."""
     count, n = problems.logits.shape
     rows = problems.logits.unsqueeze(1).expand(count, draws, n).clone().requires_grad_()
-    value = estimator.surrogate(
-        problems.loss, rows, problems.k, contestant.samples, vectorized=True
-    )
+    value = estimator.surrogate(problems.loss, rows, problems.k, method.samples, vectorized=True)
     return torch.autograd.grad(value, rows)[0]
 
 
-def measure(
-    contestant: Contestant, problems: Problems, exact: Tensor, draws: int, seed: int
-) -> Measured:
+def warm(method: Method, problems: Problems) -> Estimator:
+    """A new estimator that was called: it has learned what it learns, and kernels are compiled."""
+    estimator = method.create()
+    for _ in range(max(method.warm_up, 1)):
+        gradients(method, estimator, problems, 16)
+    return estimator
+
+
+def measure(method: Method, problems: Problems, exact: Tensor, draws: int, seed: int) -> Measured:
     """Draw and compare."""
-    drawn, seconds = gradients(contestant, problems, draws, seed)
-    drawn = drawn.double()
+    torch.manual_seed(seed)
+    drawn = gradients(method, warm(method, problems), problems, draws).double()
     mean = drawn.mean(1)
     size = exact.square().sum(-1)
     # An estimate of exactly zero has no direction: its cosine counts as 0.
@@ -75,7 +66,7 @@ def measure(
     noise = spread / draws
     floor = 1e-7 * exact.abs().amax(-1, keepdim=True)  # rounding, for those without any noise
     return Measured(
-        contestant=contestant,
+        method=method,
         problem=problems.name,
         bias=(1 - torch.cosine_similarity(mean, exact, -1)).tolist(),
         variance=to_mean.var(1).tolist(),
@@ -85,7 +76,6 @@ def measure(
         euclidean_variance=(spread.sum(-1) / size).tolist(),
         squared_error=((drawn - exact.unsqueeze(1)).square().sum(-1).mean(1) / size).tolist(),
         bias_deviations=(off.abs() / (noise.sqrt() + floor)).amax(-1).tolist(),
-        microseconds=1e6 * seconds / (len(exact) * draws),
     )
 
 

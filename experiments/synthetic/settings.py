@@ -14,10 +14,10 @@ class Settings:
     n: int = option(10, "Items.", min=2, max=16)
     k: int = option(5, "Items chosen.", min=1)
     problems: int = option(10, "Problems, each with logits and a target of its own.", min=1)
-    draws: int = option(10_000, "Gradient samples for every estimator and problem.", min=100)
+    draws: int = option(10_000, "Gradient samples for every method and problem.", min=100)
     strength: float = option(2.5, "Lambda of simple_f, simple_b and I-MLE.", min=1e-6)
     absolute: bool = option(False, "Targets |b|, as the published code has them, not b.")
-    grid: bool = option(True, "Also look for the best setting of every estimator.")
+    grid: bool = option(True, "Also look for the best setting of every baseline.")
     seed: int = option(0, "Of everything random.")
 
     def __post_init__(self) -> None:
