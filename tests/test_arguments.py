@@ -231,6 +231,8 @@ def _taking_a_sample_shape() -> dict[str, Callable[[Any], Tensor]]:
     found: dict[str, Callable[[Any], Tensor]] = {
         "sample": lambda shape: ksubset.sample(X, 2, shape),
         "simple": lambda shape: ksubset.simple(X, 2, shape),
+        "swap": lambda shape: ksubset.swap(X, 2, shape),
+        "swap, exact": lambda shape: ksubset.swap(X, 2, shape, plan="exact"),
         "sample_indices": lambda shape: ksubset.sample_indices(X, 2, shape),
         "KSubset.sample": simple.sample,
         "KSubset.sample_indices": simple.sample_indices,
@@ -240,7 +242,8 @@ def _taking_a_sample_shape() -> dict[str, Callable[[Any], Tensor]]:
     for name in ksubset.estimators.ESTIMATORS:
         made = ksubset.estimators.create(name)
         if isinstance(made, ksubset.estimators.Pathwise):
-            found[f"estimators.{name}"] = lambda shape, made=made: made.sample(X, 2, shape)
+            k = 1 if name == "reinmax_rao" else 2
+            found[f"estimators.{name}"] = lambda shape, made=made, k=k: made.sample(X, k, shape)
     return found
 
 

@@ -61,10 +61,10 @@ def swap(
 
     Examples:
         >>> logits = torch.zeros(4, requires_grad=True)
-        >>> z = swap(logits, 2)
-        >>> z.square().sum().backward()  # always 2: each swap loses as much as it gains
-        >>> logits.grad
-        tensor([0., 0., 0., 0.])
+        >>> z = swap(logits, 2, (1_000_000,))
+        >>> (z[:, 0] * z[:, 1]).mean().backward()  # the probability that both are chosen
+        >>> logits.grad.round(decimals=2)  # the exact gradient: 1/12
+        tensor([ 0.0800,  0.0800, -0.0800, -0.0800])
     """
     if plan not in PLANS:
         raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")

@@ -24,7 +24,7 @@ from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.device import are_compiled, device_kernels
-from ksubset.kernels.swaps import exchange, product_plan
+from ksubset.kernels.swaps import exchange, flows, product_plan
 
 __all__ = [
     "METHODS",
@@ -165,7 +165,8 @@ def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -
     if compiled := device_kernels(tilted, method):
         return compiled.swap_product(tilted, k, z, v)
     coins = Coins.from_tilted(tilted, k)
-    return product_plan(coins, _moments(method, tilted).infer(coins)[1], z, v)
+    rarer = _moments(method, tilted).infer(coins)[1]
+    return product_plan(flows(coins, rarer, z), v).sum(0)
 
 
 def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:

@@ -15,25 +15,35 @@ from ksubset.kernels.coins import Coins, widest
 from ksubset.kernels.jets import Reduced
 
 
-def product_plan(coins: Coins, rarer: Tensor, z: Tensor, v: Tensor) -> Tensor:
-    """With r_ij = (1 - mu_i) mu_j / Z, Z the total flow, added over samples: (rows, n).
+def flows(coins: Coins, rarer: Tensor, z: Tensor) -> Tensor:
+    """z - mu, with all digits where z is likely: (samples, rows, n). The flow out of a chosen item,
+    minus that into another one.
 
     Args:
         coins: tilted.
-        rarer: P(the coin shows its rarer side | S = k), (rows, n): the marginals, with all digits.
+        rarer: P(the coin shows its rarer side | S = k), (rows, n).
         z: k-hot (samples, rows, n).
-        v: (samples, rows, n).
     """
     chosen = z > 0.5
     flow = torch.where(chosen ^ coins.up, 1 - rarer, rarer)
     flow = torch.where(coins.pq == 0, 0, flow)
+    return torch.where(chosen, flow, -flow)
+
+
+def product_plan(deviations: Tensor, v: Tensor) -> Tensor:
+    """With r_ij = (1 - mu_i) mu_j / Z, Z the total flow: (..., n).
+
+    Args:
+        deviations: z - mu, (..., n).
+        v: (..., n).
+    """
     # What an item without a flow has for v may be infinite.
-    v = torch.where(flow == 0, 0, v)
+    v = torch.where(deviations == 0, 0, v)
     # Less their mean, which changes nothing, large values keep their digits.
-    v = v - _mean(flow, v)
-    out, into = torch.where(chosen, flow, 0), torch.where(chosen, 0, flow)
-    swapped_for = torch.where(chosen, _mean(into, v), _mean(out, v))
-    return (0.5 * flow * (v - swapped_for)).sum(0)
+    v = v - _mean(deviations.abs(), v)
+    out, into = deviations.clamp(min=0), (-deviations).clamp(min=0)
+    swapped_for = torch.where(deviations > 0, _mean(into, v), _mean(out, v))
+    return 0.5 * deviations.abs() * (v - swapped_for)
 
 
 def sparse_product_plan(deviations: Tensor, v: Tensor) -> Tensor:
