@@ -57,6 +57,17 @@ def _centred(v: Tensor) -> Tensor:
     return v - v.mean()
 
 
+def product_plan(marginals: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    """Half the sum of r_ij (e_i - e_j)(v_i - v_j) with r_ij = (1 - mu_i) mu_j / Z, of one row."""
+    out, into = (1 - marginals) * z, marginals * (1 - z)
+    total = out.sum()
+    if total == 0:
+        return torch.zeros_like(v)
+    rates = out.unsqueeze(1) * into / total
+    weights = 0.5 * rates * (v.unsqueeze(1) - v)
+    return weights.sum(1) - weights.sum(0)
+
+
 def _enumerated(name: str, logits: Tensor, k: int, generator: torch.Generator) -> Problem:
     vectors = _vectors(len(logits), generator)
     covariance = oracle.covariance(logits, k)

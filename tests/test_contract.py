@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
-from problems import DTYPES, INF, LARGE, METHOD_NAMES, TOLERANCES, Problem, large, small
+from problems import (
+    DTYPES,
+    INF,
+    LARGE,
+    METHOD_NAMES,
+    TOLERANCES,
+    Problem,
+    large,
+    product_plan,
+    small,
+)
 from torch import Tensor
 
 import ksubset
@@ -62,6 +72,52 @@ def _worst(x: Tensor) -> float:
     return float(x.abs().max())
 
 
+def check_swap(
+    problems: list[Problem], method: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    """The gradient of a sample for each vector: one alone, and those of two samples added up."""
+    tolerance = TOLERANCES[dtype]
+    logits = torch.stack([p.logits for p in problems]).to(device, dtype).requires_grad_()
+    k = torch.tensor([p.k for p in problems], device=device)
+    vectors = torch.stack([torch.stack(p.vectors) for p in problems], 1).to(device, dtype)
+    z = ksubset.swap(logits, k, vectors.shape[:1], method=method)
+    (added,) = torch.autograd.grad(z, logits, vectors, retain_graph=True)
+    first = ksubset.swap(logits, k, method=method)
+    (alone,) = torch.autograd.grad(first, logits, vectors[1])
+
+    report = Report()
+    for i, p in enumerate(problems):
+        assert int(first[i].sum()) == p.k
+        spread = _worst(p.vectors[0] - p.vectors[0].mean())
+        one = product_plan(p.marginals, first[i].detach().cpu().double(), p.vectors[0])
+        both = [
+            product_plan(p.marginals, z[j, i].detach().cpu().double(), p.vectors[0])
+            for j in range(2)
+        ]
+        for found, truth in ((alone, one), (added, both[0] + both[1])):
+            bound = tolerance.covariance[0] * _worst(truth) + tolerance.covariance[1] * spread
+            report.check("swap", p, _worst(found[i].cpu().double() - truth), bound)
+    report.verdict()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", METHOD_NAMES)
+@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 14])
+def test_swap_against_enumeration(
+    n: int, method: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    check_swap([p for p in small() if len(p.logits) == n], method, dtype, device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("method", METHOD_NAMES)
+def test_swap_against_the_log_space_dp(
+    method: str, dtype: torch.dtype, device: torch.device
+) -> None:
+    for scale in (1.0, 30.0):
+        check_swap(list(large(1000, scale)), method, dtype, device)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("method", METHOD_NAMES)
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 14])
@@ -95,10 +151,11 @@ def test_the_bounds_would_notice_a_wrong_method(
         sample=right.sample,
     )
     monkeypatch.setitem(kernels.METHODS, method, wrong)
+    cases = [p for p in small() if len(p.logits) == 8]
     with pytest.raises(AssertionError, match="marginals off by"):
-        check_all(
-            [p for p in small() if len(p.logits) == 8], method, torch.float32, torch.device("cpu")
-        )
+        check_all(cases, method, torch.float32, torch.device("cpu"))
+    with pytest.raises(AssertionError, match="swap off by"):
+        check_swap(cases, method, torch.float32, torch.device("cpu"))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

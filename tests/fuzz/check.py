@@ -140,6 +140,18 @@ def _spread(exact: Exact, *vectors: Array) -> Array:
     return 0.01 + scale.max(1, initial=0)
 
 
+def _product_plan(exact: Exact, chosen: Array, v: Array) -> Array:
+    """The gradient of swap by its definition (docs/swaps.md)."""
+    flow = np.where(exact.open, np.where(chosen, exact.rests, exact.marginals), 0)
+
+    def mean(weights: Array) -> Array:
+        total = weights.sum(1, keepdims=True)
+        return (weights * v).sum(1, keepdims=True) / np.where(total > 0, total, 1)
+
+    swapped_for = np.where(chosen, mean(flow * ~chosen), mean(flow * chosen))
+    return 0.5 * flow * (v - swapped_for)
+
+
 def _grad(y: Tensor, *xs: Tensor, graph: bool = False) -> tuple[Tensor, ...]:
     return torch.autograd.grad(y.sum(), xs, create_graph=graph)
 
@@ -188,6 +200,10 @@ def _moments(batch: Batch, exact: Exact, report: Report) -> None:
     z = ksubset.simple(x, batch.k, generator=generator, **options)
     (through,) = _grad(z * batch.v, x)
     report.add(batch, "simple'", "covariance", through, product, by_v)
+    z = ksubset.swap(x, batch.k, generator=generator, **options)
+    (through,) = _grad(z * batch.v, x)
+    moved = _product_plan(exact, z.detach().double().cpu().numpy() > 0.5, v)
+    report.add(batch, "swap'", "covariance", through, moved, 0.01 + np.ptp(v, axis=1))
 
     if batch.n <= 11 and len(batch.p):
         matrix = ksubset.covariance_matrix(x, batch.k, **options)

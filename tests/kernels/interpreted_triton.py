@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import triton
 import triton.language as tl
-from problems import INF, TOLERANCES, small
+from problems import INF, TOLERANCES, product_plan, small
 from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
 from ksubset import oracle
@@ -215,6 +215,48 @@ def check_long_rows() -> None:
             assert ((z == 0) | (z == 1)).all()
             assert (z[:, 1, 3] == 1).all()
             assert (z[:, 1, 5] == 0).all()
+
+
+def _check_swaps(kernels: Any, logits: torch.Tensor, k: torch.Tensor) -> None:
+    """Two samples added up, and one, with large gradients, infinite for items without a choice."""
+    seeds = torch.arange(2 * len(k)).reshape(2, -1)
+    generator = torch.Generator().manual_seed(4)
+    tilted = kernels.tilt(logits, k)
+    z = kernels.sample(logits, k, seeds)[0]
+    v = torch.randn(z.shape, generator=generator) + 1000
+    v[:, logits.isinf()] = INF
+    both, first = (
+        kernels.swap_product(tilted, k, z, v),
+        kernels.swap_product(tilted, k, z[:1], v[:1]),
+    )
+    for row in range(len(k)):
+        mu = oracle.marginals(logits[row].double(), int(k[row]))
+        finite = torch.where(logits[row].isinf(), 0, v[:, row]).double()
+        truths = [product_plan(mu, z[s, row].double(), finite[s]) for s in range(2)]
+        first_truth, both_truth = truths[0], truths[0] + truths[1]
+        for found, truth in ((first, first_truth), (both, both_truth)):
+            assert (found[row] - truth).abs().max() < 2e-5 * (1 + truth.abs().max())
+
+
+def check_swaps() -> None:
+    generator = torch.Generator().manual_seed(5)
+    logits = 1.5 * torch.randn(4, 9, generator=generator)
+    logits[1, 2], logits[1, 3] = INF, -INF
+    _check_swaps(rows, logits, torch.tensor([2, 8, 9, 0]))
+    z = torch.tensor([1.0, 1.0, 0.0, 0.0]).expand(1, 2, 4)
+    tilted = torch.tensor([[torch.nan] * 4, [0.0] * 4])
+    product = rows.swap_product(tilted, 2, z, torch.full((1, 2, 4), 7.0))
+    assert product[0].isnan().all()
+    assert not product[1].any()
+
+
+def check_swaps_of_long_rows() -> None:
+    small_tiles()
+    generator = torch.Generator().manual_seed(6)
+    for scale, counts in ((1.5, (8, 3)), (0.1, (2, 3))):  # by nodes, and by power sums
+        logits = scale * torch.randn(2, 20, generator=generator)
+        logits[1, 3], logits[1, 5] = INF, -INF
+        _check_swaps(long, logits, torch.tensor(counts))
 
 
 def check_levels_far_apart() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from test_exactness import FALSE_ALARM, p_value
@@ -13,13 +15,16 @@ from ksubset.functional import _eager
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
+@pytest.mark.parametrize("function", [ksubset.simple, ksubset.swap])
 @pytest.mark.parametrize(("rows", "n", "k"), [(64, 350, 10), (4, 20_000, 300)])
-def test_a_captured_step_equals_the_eager_one_cuda(rows: int, n: int, k: int) -> None:
+def test_a_captured_step_equals_the_eager_one_cuda(
+    rows: int, n: int, k: int, function: Callable[..., torch.Tensor]
+) -> None:
     logits = torch.randn(rows, n, device="cuda", requires_grad=True)
     weights = torch.randn(rows, n, device="cuda")
 
     def step() -> tuple[torch.Tensor, torch.Tensor]:
-        z = ksubset.simple(logits, k)
+        z = function(logits, k)
         (gradient,) = torch.autograd.grad((z * weights).sum(), logits)
         return z.detach(), gradient
 
@@ -54,11 +59,17 @@ def test_programs_of_a_row_agree_every_time_cuda(rows: int, n: int, k: int) -> N
     logits = torch.randn(rows, n, device="cuda")
     seeds = torch.randint(1 << 62, (3, rows), device="cuda")
     z, tilted = long.sample(logits, k, seeds)
-    product = long.covariance_product(tilted, k, logits)
+    vectors = torch.randn_like(z)
+
+    def products() -> tuple[torch.Tensor, torch.Tensor]:
+        swapped = long.swap_product(tilted, k, z, vectors)
+        return long.covariance_product(tilted, k, logits), swapped
+
+    once = (z, tilted, *products())
     different = torch.zeros((), dtype=torch.int64, device="cuda")
     for _ in range(300):
-        again = (*long.sample(logits, k, seeds), long.covariance_product(tilted, k, logits))
-        for left, right in zip((z, tilted, product), again, strict=True):
+        again = (*long.sample(logits, k, seeds), *products())
+        for left, right in zip(once, again, strict=True):
             different += (left != right).sum()
     assert int(different) == 0
     assert (z.sum(-1) == k).all()

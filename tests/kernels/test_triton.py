@@ -24,8 +24,8 @@ PARTS = [
     ["check_last_quarters_of_8"],
     ["check_first_quarters_of_30", "check_quarters_without_a_choice"],
     ["check_last_quarters_of_30"],
-    ["check_many_draws"],
-    ["check_moments"],
+    ["check_many_draws", "check_swaps"],
+    ["check_moments", "check_swaps_of_long_rows"],
     ["check_long_rows", "check_one_k_for_all_rows"],
     ["check_levels_far_apart", "check_long_samples"],
 ]
