@@ -40,6 +40,11 @@ class Settings:
     tune_epochs: int | None = option(
         None, "For every point of the grids: as many as in training, or fewer.", min=1
     )
+    temperatures: str | None = option(
+        None,
+        "Of the grids, in place of the methods' own: 0.25,0.5 for every k, or a list for each k "
+        "separated by slashes.",
+    )
     test_every: int = option(1, "Epochs between tests.", min=1)
     stack: int = option(64, "Models trained in one batched step, at most.", min=1)
     together: int | None = option(None, "Steps that run at once: 8 on a GPU, 1 on CPUs.", min=1)
@@ -66,6 +71,8 @@ class Settings:
             raise ValueError("device is cuda, and there is none")
         if self.tune and all(method.name.endswith(OWN) for method in self.contest()):
             raise ValueError(f"methods {self.methods} are winners of grids: nothing to tune")
+        if self.temperatures is not None and not self.tune:
+            raise ValueError("temperatures are those of grids: they need tune")
         self.contest()
 
     def contest(self) -> list[Method]:
@@ -84,9 +91,31 @@ class Settings:
                 f"got {self.kl_weight!r}"
             )
         found = chosen(sizes, self.methods, *self.shape, weights)
+        if self.temperatures is not None:
+            grids = self._temperatures(sizes)
+            found = [method.at_temperatures(grids[method.k]) for method in found]
         if self.rate is None:
             return found
         return [replace(method, rate=self.rate) for method in found]
+
+    def _temperatures(self, sizes: list[int]) -> dict[int, tuple[float, ...]]:
+        """The grid for every k."""
+        try:
+            lists = [
+                tuple(float(value) for value in words.split(","))
+                for words in (self.temperatures or "").split("/")
+            ]
+        except ValueError:
+            lists = []
+        if len(lists) == 1:
+            lists *= len(sizes)
+        positive = all(0 < value < math.inf for values in lists for value in values)
+        if len(lists) != len(sizes) or not positive:
+            raise ValueError(
+                "temperatures must be positive numbers separated by commas, one list or one for "
+                f"each of {len(sizes)} k, got {self.temperatures!r}"
+            )
+        return dict(zip(sizes, lists, strict=True))
 
     @property
     def shape(self) -> tuple[int, int]:

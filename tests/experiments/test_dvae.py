@@ -151,9 +151,16 @@ def test_grids_and_stacks() -> None:
     strengths = one.estimator().strength
     assert isinstance(strengths, torch.Tensor)
     assert strengths.shape == (112, 1, 1, 1)
-    # One sample and four, exact samples and others, score function and MuProp.
-    assert len(jobs(chosen([10], "all"), [0], 64)) == 6
-    assert [m.name for m in chosen([1], "main")] == ["swap", "simple", "st-gumbel", "reinmax"]
+    # One sample and four, exact samples and others; the score function, MuProp and the double
+    # control variate each have their own.
+    assert len(jobs(chosen([10], "all"), [0], 64)) == 7
+    assert [m.name for m in chosen([1], "main")] == [
+        "swap", "simple", "st-gumbel", "reinmax", "st-gapped",
+    ]  # fmt: skip
+    for words, grids in (("2", [(2.0,), (2.0,)]), ("2/0.5,0.25", [(2.0,), (0.5, 0.25)])):
+        tuned = Settings(methods="st-gapped,simple", tune=True, temperatures=words).contest()
+        assert [m.grid for m in tuned if m.grid] == [(("temperature", grid),) for grid in grids]
+        assert [len(m.variants()) for m in tuned if m.grid] == [4 * len(grid) for grid in grids]
     (long,) = chosen([40], "simple", 1, 400, [1.5])
     assert (long.key, long.k, long.groups, long.items) == ("1x400-k40-simple-kl1.5", 40, 1, 400)
     assert Job((long,), (0,)).model(6).logits(torch.rand(1, 2, 6)).shape == (1, 2, 1, 400)
@@ -577,6 +584,9 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         (["--groups", "20"], "groups must be groups x items, as 20x20, got '20'"),
         (["--kl-weight", "-1"], "kl_weight must be numbers of at least 0"),
         (["--methods", "simpel"], "methods must be among all, main, swap"),
+        (["--temperatures", "1"], "temperatures are those of grids: they need tune"),
+        (["--tune", "--temperatures", "1/2/3"], "one list or one for each of 2 k, got '1/2/3'"),
+        (["--tune", "--temperatures", "0"], "temperatures must be positive numbers"),
         (["--precision", "int8"], "precision must be one of"),
         (["--batch", "2000", *TINY], "batch 2000 is more than the 1500 images"),
         (["--data", "mnist", "--data-dir", "nowhere"], "does not exist"),
