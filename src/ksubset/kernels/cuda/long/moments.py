@@ -100,7 +100,8 @@ def swap_product(
             chosen = tl.load(z_s + at, inside, 0.0) > 0.5
             v = tl.load(v_s + at, inside, 0.0)
             flow = flow_of(up, pq, rarer_sides(up, x, pq, correction), chosen)
-            tl.store(flows + at, flow, inside)
+            # With a sign that says whether the item is chosen.
+            tl.store(flows + at, tl.where(chosen, flow, -flow), inside)
             wide = flow.to(tl.float64)
             of_v = tl.where(flow == 0, 0.0, wide * v)
             out += tl.where(chosen, wide, 0.0)
@@ -113,9 +114,8 @@ def swap_product(
         for i in range(g, (tiles + WIDE - 1) // WIDE, G):
             at, inside, flow = load_tiles(flows, i, 0, 1, tiles, n, TILE, WIDE)
             flow = tl.where(inside, flow, 0.0)
-            chosen = tl.load(z_s + at, inside, 0.0) > 0.5
             v = tl.load(v_s + at, inside, 0.0)
-            moved = swapped(flow, chosen, v, for_others, for_chosen)
+            moved = swapped(tl.abs(flow), flow > 0, v, for_others, for_chosen)
             if s > 0:
                 moved += tl.load(product + at, inside, 0.0)
             tl.store(product + at, moved, inside)
