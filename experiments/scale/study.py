@@ -34,7 +34,7 @@ class Results:
     """What was measured."""
 
     methods: list[Result] = field(default_factory=list)
-    growth: list[Result] = field(default_factory=list)  # with k = n / 2
+    growth: list[Result] = field(default_factory=list)  # with k = n / 2 and n / 10
     unbiased: list[Result] = field(default_factory=list)
     cost: list[Result] = field(default_factory=list)  # of a loss that costs next to nothing
     truth: dict[str, float] = field(default_factory=dict)  # squared error of the true gradients
@@ -70,7 +70,7 @@ def _measure_all(settings: Settings, console: Console) -> Results:
     total = 0
     for n, k in settings.sizes():
         total += 3 * len(methods) + (2 * len(unbiased(k)) if n <= _EQUAL else 0)
-        total += 2 * len(growing()) if 2 * k < n else 0
+        total += 2 * len(growing()) * len(_other_shares(n, k))
     columns = (
         TextColumn("{task.description:<34}"), BarColumn(), MofNCompleteColumn(),
         TimeRemainingColumn(),
@@ -101,11 +101,16 @@ def _measure_all(settings: Settings, console: Console) -> Results:
                     results.unbiased += measured(unbiased(k), problems, truth, seed + 3)
             progress.update(task, description=f"n = {n}: times")
             results.cost += measured(methods, *linear(n, k, count, seed), seed + 4)
-            if 2 * k < n:  # otherwise it is the same
-                progress.update(task, description=f"n = {n}, k = {n // 2}")
-                for problems, truth in _losses(settings, n, n // 2):
+            for other in _other_shares(n, k):
+                progress.update(task, description=f"n = {n}, k = {other}")
+                for problems, truth in _losses(settings, n, other):
                     results.growth += measured(growing(), problems, truth, seed + 2)
     return results
+
+
+def _other_shares(n: int, k: int) -> list[int]:
+    """The k at which growth with n is followed, besides the size's own."""
+    return [other for other in (n // 2, n // 10) if other != k]
 
 
 def _losses(settings: Settings, n: int, k: int) -> Iterator[tuple[Problems, Truth]]:

@@ -10,6 +10,7 @@ from ksubset.estimators import Estimator, create
 
 # Labels of the estimators in the paper's figure 1.
 PAPER = ("SIMPLE", "SIMPLE-F", "SIMPLE-B", "I-MLE", "SoftSub", "score function")
+REGRESSION = {"baseline": "regression"}
 LEAVE_ONE_OUT = {"baseline": "leave_one_out"}
 
 
@@ -69,10 +70,13 @@ def beyond() -> list[Method]:
         Method("ReinMax", "reinmax"),
         Method("MuProp", "muprop"),
         Method("MuProp, 4 samples", "muprop", {"scale": "leave_one_out"}, 4),
+        Method("double control, 4 samples", "double_control", {}, 4),
         Method("score function, 4 samples", "score", LEAVE_ONE_OUT, 4),
         Method("at the marginals", "marginals"),
         Method("AIMLE", "aimle", {"rate": 0.02}, warm_up=200),
         Method("ST Gumbel", "st_gumbel", {"temperature": 1.0}),
+        Method("decoupled ST Gumbel", "st_decoupled", {"backward_temperature": 2.0}),
+        Method("gapped straight-through", "st_gapped", {"temperature": 1.0}),
         Method("L2X", "l2x", {"temperature": 0.1}),
         Method("straight-through", "ste"),
     ]
@@ -102,7 +106,24 @@ def unbiased(k: int) -> list[Method]:
     return [
         REFERENCE,
         Method("removal", "removal"),
+        Method("removal, 4 samples", "removal", LEAVE_ONE_OUT, 4),
         Method("corrected swap", "corrected_swap"),
+        *(
+            Method(f"corrected swap, {words} samples", "corrected_swap", LEAVE_ONE_OUT, samples)
+            for words, samples in several.items()
+            if samples > 2
+        ),
+        *(
+            Method(f"double control, {words} samples", "double_control", {}, samples)
+            for words, samples in several.items()
+            if samples > 2
+        ),
+        Method("unordered set, 4 samples", "unordered_set", {}, 4),
+        *(
+            Method(f"score regression, {words} samples", "score", REGRESSION, samples)
+            for words, samples in several.items()
+            if samples > 2
+        ),
         *(
             Method(f"score function, {words} samples", "score", LEAVE_ONE_OUT, samples)
             for words, samples in several.items()
