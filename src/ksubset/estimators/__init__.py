@@ -1,13 +1,13 @@
-"""Every estimator of the field behind one interface: change one word and compare.
+"""Estimators of the gradient of an expected loss over k-subsets, behind one interface.
 
     >>> import torch
     >>> logits = torch.zeros(10, requires_grad=True)
     >>> target = torch.linspace(-1, 1, 10)
-    >>> estimator = create("simple")
+    >>> estimator = create("swap")
     >>> loss = estimator.surrogate(lambda z: (z - target).square().sum(-1), logits, 5)
     >>> loss.backward()
 
-Which one to use: docs/estimators.md.
+Use "swap" unless docs/estimators.md names your case as an exception.
 """
 
 from __future__ import annotations

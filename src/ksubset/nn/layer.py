@@ -11,16 +11,20 @@ _EVALUATIONS = ("mode", "marginals", "sample")
 
 
 class KSubsetLayer(nn.Module):
-    """From logits to a k-hot choice: samples with a gradient in training, the mode in evaluation.
+    """Choose k items by logits: samples with a gradient in training, the mode in evaluation.
 
     Logits (..., n) become a choice (..., n), one k-subset for every row.
 
     Args:
         k: how many items are chosen; :meth:`forward` takes another one, or one per row.
-        estimator: the name of a pathwise estimator (:data:`ksubset.estimators.ESTIMATORS`), or one
-            with settings of its own.
-        evaluation: what evaluation mode returns: "mode", the likeliest subset; "marginals", the
+        estimator: the name of a pathwise estimator (:data:`ksubset.estimators.ESTIMATORS`), or an
+            instance, which can have settings of its own. When to replace the default, "swap":
+            docs/estimators.md.
+        evaluation: what evaluation mode returns: "mode", the most likely subset; "marginals", the
             exact probabilities of being chosen; "sample", an exact sample.
+
+    The default estimator needs the gradient of the loss for all items, chosen or not; where only
+    those of chosen items are computed, as in a router, use "sparse_swap".
 
     Examples:
         >>> layer = torch.nn.Sequential(torch.nn.Linear(20, 50), KSubsetLayer(5))
@@ -32,7 +36,7 @@ class KSubsetLayer(nn.Module):
     """
 
     def __init__(
-        self, k: int, estimator: str | Estimator = "simple", evaluation: str = "mode"
+        self, k: int, estimator: str | Estimator = "swap", evaluation: str = "mode"
     ) -> None:
         super().__init__()
         if isinstance(estimator, str):
