@@ -321,7 +321,7 @@ def test_a_wrong_probability_of_a_set_is_noticed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         unordered_set,
         "_probabilities_of_sets",
-        lambda p, taken: torch.stack(
+        lambda p, _factor, taken: torch.stack(
             [
                 math.factorial(bits.bit_count())
                 * math.prod(float(p[b, 0]) for b in range(len(p)) if bits >> b & 1)

@@ -363,8 +363,8 @@ def operators() -> dict[str, tuple[object, ...]]:
         "entropy": (x, k, "dp"),
         "covariance_product": (t, k, v, "tree"),
         "sample": (x, k, seeds, "auto"),
-        "swap": (x, k, seeds, "auto"),
-        "swap_product": (t.detach(), k, z, each, "auto"),
+        "swap": (x, k, seeds, "auto", "product"),
+        "swap_product": (t.detach(), k, z, each, "auto", "exact"),
         "exchange": (t.detach(), k, z[0], v),
     } | {"third_cumulant_product": (t.detach(), k, u.detach(), v.detach(), "spectral")}
 

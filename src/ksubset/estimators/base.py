@@ -182,7 +182,8 @@ def check_samples(num_samples: int, least: int = 1) -> None:
 
 
 def evaluate(loss_fn: Loss, z: Tensor, vectorized: bool) -> Tensor:
-    """The losses (samples, *examples) of samples z (samples, *batch, n)."""
+    """The losses (samples, *examples) of samples z (samples, *batch, n): booleans and integers as
+    numbers of z's type."""
     losses = loss_fn(z) if vectorized else torch.stack([_checked(loss_fn(x)) for x in z.unbind()])
     _checked(losses)
     shape, batch = tuple(losses.shape), tuple(z.shape[:-1])
@@ -192,7 +193,7 @@ def evaluate(loss_fn: Loss, z: Tensor, vectorized: bool) -> Tensor:
             f"loss_fn must return losses whose shape is a prefix of {wanted}, "
             f"got shape {shape if vectorized else shape[1:]}"
         )
-    return losses
+    return losses if losses.is_floating_point() else losses.to(z.dtype)
 
 
 def _checked(losses: Tensor) -> Tensor:

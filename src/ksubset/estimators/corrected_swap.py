@@ -74,7 +74,7 @@ class CorrectedSwap(Estimator):
         for row in swaps.rows(losses):
             moved = step * row
             there, slope = with_gradient(loss_fn, z + moved, vectorized)
-            rule = 0.5 * ((g + slope) * moved).sum(-1, keepdim=True)
+            rule = 0.5 * torch.where(moved == 0, 0, (g + slope) * moved).sum(-1, keepdim=True)
             missed = swaps.difference(there, losses) - rule
             total, back = swaps.total(z), swaps.total(z + moved)
             ratio = total / torch.where(back > 0, back, 1)

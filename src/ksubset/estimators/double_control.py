@@ -55,7 +55,8 @@ class DoubleControl(Estimator):
         z = functional.sample(logits, k, (num_samples,), mask=mask, generator=generator)
         losses, gradients = with_gradient(loss_fn, z, vectorized)
         found = losses.detach()
-        slopes = others(gradients)
+        # Items that are certain have no slope, be it infinite.
+        slopes = torch.where((mu > 0) & (mu < 1), others(gradients), 0)
         away = z - mu.detach()
         own, rest = ((slopes * x).sum(-1) for x in (away, others(away)))
         signal = found - others(found) - over_groups(own - rest, losses)

@@ -72,6 +72,8 @@ class MuProp(Estimator):
             (slope,) = torch.autograd.grad(
                 middle.sum(), at, allow_unused=True, materialize_grads=True
             )
+        # Items that are certain have no slope, be it infinite.
+        slope = torch.where((at > 0) & (at < 1), slope, 0)
         z = functional.sample(logits, k, (num_samples,), mask=mask, generator=generator)
         losses = evaluate(loss_fn, z, vectorized)
         linear = middle.detach() + over_groups((slope * (z - at.detach())).sum(-1), losses)

@@ -47,5 +47,6 @@ class ReinMax(Pathwise):
         mu = functional.marginals(rows, k)
         # The gradient of log p(z) is z - mu.
         score = functional.log_prob(rows, k, z).unsqueeze(-1)
-        carried = 0.5 * mu + 0.5 * (z - mu).detach() * score
+        away = (z - mu).detach()
+        carried = 0.5 * mu + torch.where(away == 0, 0, 0.5 * away * score)
         return z + only_gradient(carried.to(z.dtype))

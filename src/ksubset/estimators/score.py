@@ -118,6 +118,8 @@ def _regression(losses: Tensor, z: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
     One inverse gives all fits: with P the inverse of the bordered matrix (K + penalty, 1; 1, 0)
     without its border, the fit without sample s misses (P f)_s / P_ss.
     """
+    if not losses.numel():
+        return losses, torch.zeros_like(z)
     away = (z - mu).double()
     examples = losses.shape[1:]
     x = away.reshape(len(z), *examples, -1).movedim(0, -2)  # (*examples, samples, items)

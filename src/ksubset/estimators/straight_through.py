@@ -46,7 +46,7 @@ class StraightThroughGumbel(RowWise):
         self, rows: Tensor, k: int | Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
         keys = rows + gumbel(rows, generator)
-        soft = torch.softmax(keys / like(self.temperature, keys), -1)
+        soft = _softmax(keys / like(self.temperature, keys))
         return k_largest(keys.detach(), k) + only_gradient(soft * _column(k))
 
 
@@ -91,7 +91,7 @@ class DecoupledStraightThrough(RowWise):
     ) -> Tensor:
         noise = gumbel(rows, generator)
         keys = rows.detach() / like(self.forward_temperature, rows) + noise
-        soft = torch.softmax(rows / like(self.backward_temperature, rows) + noise, -1)
+        soft = _softmax(rows / like(self.backward_temperature, rows) + noise)
         return k_largest(keys, k) + only_gradient(soft * _column(k))
 
 
@@ -118,6 +118,11 @@ class StraightThrough(RowWise):
         # What is not finite has nothing to be passed on to.
         finite = torch.where(rows.isfinite(), rows, 0)
         return functional.sample(rows, k, generator=generator) + only_gradient(finite)
+
+
+def _softmax(keys: Tensor) -> Tensor:
+    """A forced item, at infinity, takes all of it, and leaves no gradient to the others."""
+    return torch.softmax(keys.clamp(max=torch.finfo(keys.dtype).max), -1)
 
 
 def k_largest(keys: Tensor, k: int | Tensor) -> Tensor:

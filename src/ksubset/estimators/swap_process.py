@@ -49,15 +49,19 @@ class SwapProcess:
         deviations = z - self._marginals
         if plan == "product":
             return product_plan(deviations, v)
+        v = torch.where(deviations == 0, 0, v)
         return 0.5 * (deviations.abs() * v - self._exchange(z, v))
 
     def sparse_product(self, v: Tensor, *, plan: str = "exact") -> Tensor:
         """The transpose of the sum over swaps of r_ij (e_i - e_j) v_i, which asks for v at chosen
         items only: zero at all others."""
         if plan == "product":
-            return sparse_product_plan(self.deviations, v)
-        v = v.expand(self.z.shape)
-        return self.z * (self.deviations * v - self._exchange(self.z, v))
+            product = sparse_product_plan(self.deviations, v)
+        else:
+            v = v.expand(self.z.shape)
+            product = self.deviations * v - self._exchange(self.z, v)
+        # Whatever gradient the other items have, NaN included, goes nowhere.
+        return torch.where(self.deviations > 0, product, 0)
 
     def draw(self, generator: torch.Generator | None) -> Tensor:
         """e_j - e_i for one swap of every row, drawn in proportion to the rates; zero where there

@@ -18,6 +18,7 @@ from ksubset.estimators.base import (
 )
 
 _MOST_SAMPLES = 8
+_LEAST = -80.0  # the logarithm of a share that does not count, eight of which do not underflow
 _DRAWS_PER_SAMPLE = 100
 
 
@@ -73,8 +74,11 @@ class UnorderedSet(Estimator):
         z, valid = _distinct(first, losses.shape[1:], num_samples, draw)
         losses = torch.cat([losses, evaluate(loss_fn, z[1:], vectorized)])
         log_prob = over_groups(functional.log_prob(logits, k, z, mask=mask), losses)
-        p = torch.where(valid, log_prob.detach().double().exp(), 0)
-        ratios, second = _ratios(p, valid)
+        log_p = torch.where(valid, log_prob.detach().double(), -torch.inf)
+        # Relative to the largest, or products of small ones would underflow.
+        largest = log_p.amax(0)
+        p = (log_p - largest).clamp(min=_LEAST).exp() * valid
+        ratios, second = _ratios(p, largest.exp(), valid)
         found = losses.detach().double()
         signal = found - (second * (p * found).unsqueeze(0)).sum(1)
         weights = (p * ratios).to(log_prob.dtype)
@@ -102,9 +106,9 @@ def _distinct(
     return z, place < count
 
 
-def _ratios(p: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """R(z), (samples, *examples), and R_z(z'), (samples, samples, *examples), of sets of samples
-    with probabilities p."""
+def _ratios(p: Tensor, factor: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+    """R(z), (samples, *examples), and R_z(z'), (samples, samples, *examples), both times the
+    factor, of sets of samples with probabilities p times the factor."""
     count, shape = len(p), (-1, *(1,) * (p.dim() - 1))
     bits = 2 ** torch.arange(count, device=p.device).reshape(shape)
     whole = (valid * bits).sum(0, keepdim=True)
@@ -112,18 +116,19 @@ def _ratios(p: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
     double = single.unsqueeze(1) & ~bits
 
     def probability(sets: Tensor, taken: Tensor) -> Tensor:
-        return _probabilities_of_sets(p, taken).gather(0, sets.unsqueeze(0))[0]
+        return _probabilities_of_sets(p, factor, taken).gather(0, sets.unsqueeze(0))[0]
 
-    without_one = probability(single, p)
+    without_one = probability(single, factor * p)
     first = without_one / probability(whole, torch.zeros_like(p[:1]))
-    second = probability(double, p.unsqueeze(1) + p) / without_one.unsqueeze(1)
+    second = probability(double, factor * (p.unsqueeze(1) + p)) / without_one.unsqueeze(1)
     same = torch.eye(count, dtype=torch.bool, device=p.device).reshape(count, *shape)
-    return torch.where(valid, first, 0), torch.where(valid, torch.where(same, 1, second), 0)
+    return torch.where(valid, first, 0), torch.where(valid, torch.where(same, factor, second), 0)
 
 
-def _probabilities_of_sets(p: Tensor, taken: Tensor) -> Tensor:
+def _probabilities_of_sets(p: Tensor, factor: Tensor, taken: Tensor) -> Tensor:
     """The probability to draw each set of samples without replacement, in any order, when samples
-    of this total probability cannot be drawn: (2 ** samples, *taken), by the bits of the set."""
+    of this total probability cannot be drawn: (2 ** samples, *taken), by the bits of the set. It is
+    divided by the factor for each member; the probability of a sample is p times the factor."""
     found, sums = [torch.ones_like(taken)], [torch.zeros_like(p[0])]
     for members in range(1, 2 ** len(p)):
         total = torch.zeros_like(taken)
@@ -133,5 +138,5 @@ def _probabilities_of_sets(p: Tensor, taken: Tensor) -> Tensor:
                 left = (1 - taken - sums[before]).clamp(min=torch.finfo(p.dtype).tiny)
                 total = total + found[before] * p[last] / left
         found.append(total)
-        sums.append(sums[before] + p[(members ^ before).bit_length() - 1])
+        sums.append(sums[before] + factor * p[(members ^ before).bit_length() - 1])
     return torch.stack(found)

@@ -177,7 +177,7 @@ def _swap_product(
     tilted, k = _tilted(rows, plan)
     each = plan.seeds[0], *plan.rows
     z, grad = z.detach().reshape(each), grad.reshape(each)
-    return _primitives.swap_product(tilted, k, z, grad, plan.method)
+    return _primitives.swap_product(tilted, k, z, grad, plan.method, "product")
 
 
 def simple(logits: Tensor, plan: Plan, seeds: Tensor) -> Tensor:

@@ -463,15 +463,19 @@ class _Sample(_SingleLevelFunction):
         return moved.expand(ctx.samples, *moved.shape).clone(), tangent.clone()
 
 
-class _Swap(_Sample):
-    """(logits, k, seeds, method) -> samples (samples, rows, n), tilted.
+class _Swap(_SingleLevelFunction):
+    """(logits, k, seeds, method, plan) -> samples (samples, rows, n), tilted.
 
-    The derivative is that of swap with the product plan.
+    The derivative is that of swap with this plan.
     """
 
     @staticmethod
+    def kernel(logits: Tensor, k: Tensor, seeds: Tensor, method: str, plan: str) -> Any:
+        return kernels.sample(logits, k, seeds, method)
+
+    @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, k, _, ctx.method = inputs
+        _, k, _, *ctx.how = inputs
         _save(ctx, k, *output)
 
     @staticmethod
@@ -479,49 +483,52 @@ class _Swap(_Sample):
         k, z, tilted = ctx.saved_tensors
         grad = for_tilted
         if for_samples is not None:
-            grad = _add(grad, swap_product(tilted, k, z, for_samples, ctx.method))
-        return grad, None, None, None
+            grad = _add(grad, swap_product(tilted, k, z, for_samples, *ctx.how))
+        return grad, None, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
         k, z, tilted = _primals(ctx)
-        return _swaps_of_each(tilted, k, z, tangent, ctx.method), tangent.clone()
+        return _swaps_of_each(tilted, k, z, tangent, *ctx.how), tangent.clone()
 
 
 class _SwapProduct(_SingleLevelFunction):
-    """(tilted, k, z, v, method) -> sum_s L(z_s) v_s with the product plan. L is symmetric, and
-    constant to whoever differentiates it."""
+    """(tilted, k, z, v, method, plan) -> sum_s L(z_s) v_s. L is symmetric, and constant to whoever
+    differentiates it."""
 
     @staticmethod
-    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
-        return kernels.swap_product(tilted, k, z, v, method)
+    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
+        return kernels.swap_product(tilted, k, z, v, method, plan)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        *_, ctx.method = inputs
-        _save(ctx, *inputs[:3])
+        *tensors, _, method, plan = inputs
+        ctx.how = method, plan
+        _save(ctx, *tensors)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         for_v = None
         if grad is not None:
             tilted, k, z = ctx.saved_tensors
-            for_v = _swaps_of_each(tilted, k, z, grad, ctx.method)
-        return None, None, None, for_v, None
+            for_v = _swaps_of_each(tilted, k, z, grad, *ctx.how)
+        return None, None, None, for_v, None, None
 
     @staticmethod
     def jvp(ctx: Any, _tilted: Any, _k: Any, _z: Any, tangent: Tensor | None, *_: Any) -> Any:
         tilted, k, z = _primals(ctx)
         if tangent is None:
             return torch.zeros_like(tilted)
-        return swap_product(tilted, k, z, tangent, ctx.method)
+        return swap_product(tilted, k, z, tangent, *ctx.how)
 
 
-def _swaps_of_each(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
+def _swaps_of_each(
+    tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str
+) -> Tensor:
     """L(z_s) v for every sample, (samples, rows, n)."""
     rows = (x.expand(len(z), *x.shape).flatten(0, 1) for x in (tilted, k))
     each = (x.expand(z.shape).reshape(1, -1, z.shape[-1]) for x in (z, v))
-    return swap_product(*rows, *each, method).reshape(z.shape)
+    return swap_product(*rows, *each, method, plan).reshape(z.shape)
 
 
 class _Exchange(_SingleLevelFunction):
@@ -546,7 +553,7 @@ class _Exchange(_SingleLevelFunction):
         return torch.zeros_like(z) if tangent is None else exchange(tilted, k, z, tangent)
 
 
-def _samples_like(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
+def _samples_like(logits: Tensor, _k: Tensor, seeds: Tensor, *_: str) -> tuple[Tensor, Tensor]:
     return logits.new_empty(seeds.shape[0], *logits.shape), torch.empty_like(logits)
 
 
@@ -624,18 +631,18 @@ third_cumulant_product = _register(
 )
 swap = _register(
     "swap",
-    "(Tensor logits, Tensor k, Tensor seeds, str method) -> (Tensor, Tensor)",
+    "(Tensor logits, Tensor k, Tensor seeds, str method, str plan) -> (Tensor, Tensor)",
     _Swap,
     _samples_like,
-    rows_in=(0, 0, 1, None),
+    rows_in=(0, 0, 1, None, None),
     rows_out=(1, 0),
 )
 swap_product = _register(
     "swap_product",
-    "(Tensor tilted, Tensor k, Tensor z, Tensor v, str method) -> Tensor",
+    "(Tensor tilted, Tensor k, Tensor z, Tensor v, str method, str plan) -> Tensor",
     _SwapProduct,
-    lambda tilted, k, z, v, method: torch.empty_like(tilted),
-    rows_in=(0, 0, 1, 1, None),
+    lambda tilted, *_: torch.empty_like(tilted),
+    rows_in=(0, 0, 1, 1, None, None),
     rows_out=(0,),
 )
 exchange = _register(

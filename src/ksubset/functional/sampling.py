@@ -62,7 +62,7 @@ def simple(
 
 def draw(
     operator: Callable[..., tuple[Tensor, Tensor]],
-    planned: Callable[[Tensor, _eager.Plan, Tensor], Tensor],
+    planned: Callable[[Tensor, _eager.Plan, Tensor], Tensor] | None,
     logits: Tensor,
     k: int | Tensor,
     sample_shape: Sequence[int],
@@ -71,25 +71,27 @@ def draw(
     method: str,
     validate_args: bool | None,
 ) -> Tensor:
-    """Exact samples by an operator, or with the same numbers by its planned form, where only
-    autograd observes the call."""
+    """Exact samples by an operator; or by its planned form, if it has one, where only autograd
+    observes the call."""
     if mask is not None and _eager.may_fold(logits, mask):
         logits, mask = torch.where(mask, logits, -torch.inf), None
     sample_shape = check_sample_shape(sample_shape)
-    key = _eager.key_of(logits, k, sample_shape, mask, method, validate_args)
+    key = None
+    if planned is not None:
+        key = _eager.key_of(logits, k, sample_shape, mask, method, validate_args)
     plan = _eager.plan_for(key)
-    if plan is None:
+    if planned is None or plan is None:
         check_method(method)
         given = problem(logits, k, mask, validate_args=validate_args)
         shape = math.prod(sample_shape), given.logits.shape[0]  # a seed for every drawn row
-        if key is None:
-            seeds = draw_seeds(shape, given.logits.device, generator)
+        if planned is None or key is None:
+            seeds = _seeds(shape, given.logits.device, generator)
             rows = operator(given.logits, given.k, seeds, method)[0]
-            return shaped(given, rows, sample_shape)
+            return _shaped(given, rows, sample_shape)
         plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:
         return planned(logits, plan, _random((), logits.device, generator))
-    return planned(logits, plan, draw_seeds(plan.seeds, logits.device, generator))
+    return planned(logits, plan, _seeds(plan.seeds, logits.device, generator))
 
 
 def sample(
@@ -178,7 +180,7 @@ def sample_indices(
     return order.masked_fill(z[..., :1].isnan(), -1)
 
 
-def draw_seeds(
+def _seeds(
     shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
 ) -> Tensor:
     """One for every drawn row. On a CPU, where a random number takes as long as a short row, a
@@ -199,7 +201,7 @@ def _random(
     return seeds.to(device)
 
 
-def shaped(given: Problem, rows: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
+def _shaped(given: Problem, rows: Tensor, sample_shape: tuple[int, ...]) -> Tensor:
     """Rows (samples, rows, n) in the shape and type that the user expects."""
     z = given.vector(rows)
     return z.reshape(*sample_shape, *z.shape[1:])

@@ -5,15 +5,14 @@ Arguments common to all functions are described in :mod:`ksubset.functional.infe
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ksubset._arguments import check_method, check_sample_shape, problem
 from ksubset.functional import _eager, _primitives
-from ksubset.functional.sampling import draw, draw_seeds, shaped
+from ksubset.functional.sampling import draw
 
 __all__ = ["PLANS", "swap"]
 
@@ -68,24 +67,11 @@ def swap(
     """
     if plan not in PLANS:
         raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
-    if plan == "product":
-        return draw(
-            _primitives.swap, _eager.swap, logits, k, sample_shape, mask, generator, method,
-            validate_args,
-        )  # fmt: skip
-    sample_shape = check_sample_shape(sample_shape)
-    check_method(method)
-    given = problem(logits, k, mask, validate_args=validate_args)
-    rows = given.logits.detach()
-    samples = math.prod(sample_shape)
-    seeds = draw_seeds((samples, rows.shape[0]), rows.device, generator)
-    z, tilted = _primitives.sample(rows, given.k, seeds, method)
-    deviations = z - _primitives.infer(rows, given.k, method)[1]
-    # Zero, with the gradient of the logits; the estimate is linear and symmetric in g.
-    direction = torch.where(given.logits.isfinite(), given.logits - rows, 0)
-    exchanged = _primitives.exchange(
-        *(x.expand(samples, *x.shape).flatten(0, 1) for x in (tilted, given.k)),
-        z.flatten(0, 1), direction.expand(z.shape).flatten(0, 1),
-    )  # fmt: skip
-    carried = 0.5 * (deviations.abs() * direction - exchanged.reshape(z.shape))
-    return shaped(given, z + carried, sample_shape)
+
+    def sample_rows(*problem: Any) -> tuple[Tensor, Tensor]:
+        return _primitives.swap(*problem, plan)
+
+    planned = _eager.swap if plan == "product" else None
+    return draw(
+        sample_rows, planned, logits, k, sample_shape, mask, generator, method, validate_args
+    )

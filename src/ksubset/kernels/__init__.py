@@ -24,7 +24,7 @@ from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.device import are_compiled, device_kernels
-from ksubset.kernels.swaps import exchange, flows, product_plan
+from ksubset.kernels.swaps import exact_plan, exchange, flows, product_plan
 
 __all__ = [
     "METHODS",
@@ -159,14 +159,18 @@ def third_cumulant_product(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, meth
     return _moments(method, tilted).third_cumulant_product(Coins.from_tilted(tilted, k), u, v)
 
 
-def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str) -> Tensor:
-    """sum_s L(z_s) v_s, (rows, n), with the product plan of :mod:`.swaps` at samples
+def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
+    """sum_s L(z_s) v_s, (rows, n), with a plan of :mod:`.swaps`, "product" or "exact", at samples
     (samples, rows, n)."""
-    if compiled := device_kernels(tilted, method):
+    if plan == "product" and (compiled := device_kernels(tilted, method)):
         return compiled.swap_product(tilted, k, z, v)
     coins = Coins.from_tilted(tilted, k)
-    rarer = _moments(method, tilted).infer(coins)[1]
-    return product_plan(flows(coins, rarer, z), v).sum(0)
+    deviations = flows(coins, _moments(method, tilted).infer(coins)[1], z)
+    if plan == "product":
+        return product_plan(deviations, v).sum(0)
+    tilted, k = (x.expand(len(z), *x.shape).flatten(0, 1) for x in (tilted, k))
+    deviations, z_rows, v_rows = (x.flatten(0, 1) for x in (deviations, z, v))
+    return exact_plan(deviations, tilted, k, z_rows, v_rows).reshape(z.shape).sum(0)
 
 
 def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
@@ -233,6 +237,6 @@ def prepare(
         z, v = z.reshape(each), v.reshape(each)
         if compiled:
             return cast("Tensor", compiled.swap_product(kept, k, z, v))
-        return swap_product(kept, counts(kept, k), z, v, method)
+        return swap_product(kept, counts(kept, k), z, v, method, "product")
 
     return Prepared(sample_in_shape, product_after, swaps_after, one_seed=False)

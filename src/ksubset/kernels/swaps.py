@@ -27,6 +27,7 @@ def flows(coins: Coins, rarer: Tensor, z: Tensor) -> Tensor:
     chosen = z > 0.5
     flow = torch.where(chosen ^ coins.up, 1 - rarer, rarer)
     flow = torch.where(coins.pq == 0, 0, flow)
+    flow = torch.where(coins.pq.isnan(), torch.nan, flow)  # a row that admits no sample
     return torch.where(chosen, flow, -flow)
 
 
@@ -44,6 +45,20 @@ def product_plan(deviations: Tensor, v: Tensor) -> Tensor:
     out, into = deviations.clamp(min=0), (-deviations).clamp(min=0)
     swapped_for = torch.where(deviations > 0, _mean(into, v), _mean(out, v))
     return 0.5 * deviations.abs() * (v - swapped_for)
+
+
+def exact_plan(deviations: Tensor, tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    """With the rates of the theorem: (rows, n).
+
+    Args:
+        deviations: z - mu, (rows, n).
+        tilted: (rows, n).
+        k: (rows,).
+        z: k-hot (rows, n).
+        v: (rows, n).
+    """
+    v = torch.where(deviations == 0, 0, v)
+    return 0.5 * (deviations.abs() * v - exchange(tilted, k, z, v))
 
 
 def sparse_product_plan(deviations: Tensor, v: Tensor) -> Tensor:

@@ -370,9 +370,9 @@ def combine(n, coins, count, nodes, narrow, v):
 @part
 def _reference(n, pq, variance, v):
     """A constant amid the values v of items that matter: the weighted mean of the first vector that
-    has its share of the variance."""
+    has half of its share of the variance, or more."""
     wide = width(v)
-    share = variance * wide / padded(n)
+    share = 0.5 * variance * wide / padded(n)
     for i in range(0, padded(n), wide):
         w = load(pq, i)
         here = total(w)
@@ -402,7 +402,8 @@ def add_swaps(n, coins, variance, rarer, z, v, flow, product, first):
             here = choose(shows_rarer, 0.5, one - y, y)
             # What is no coin has y = 0, and for v perhaps infinity.
             here, at = choose(y, 0.0, here, zero), choose(y, 0.0, load(v, i) - shift, zero)
-            left = chosen * here
+            # Beyond the row z is that of the next one, and may be NaN.
+            left = choose(chosen, 0.5, here, zero)
             came = here - left
             store(flow, i, left - came)
             a, b = a + left, b + came

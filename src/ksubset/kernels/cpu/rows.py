@@ -172,6 +172,9 @@ def _swap_one(at, rows, k, drawn, vectors, tail, decay, scratch, work, product):
     if np.isnan(row[0]):
         product[at] = np.nan
         return
+    if len(drawn) == 0:
+        product[at] = 0
+        return
     variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
     count, number = moments.place_nodes(variance, free, tail, decay, nodes)
     powers = series.powers_for(top, mean, variance, decay)

@@ -257,6 +257,8 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
     tilted, z, v = tilted.contiguous(), z.contiguous(), v.contiguous()
     samples = z.shape[0]
+    if not samples:
+        return torch.zeros_like(tilted)
     product = tilted.new_empty(tilted.shape)
     flows = product if samples == 1 else tilted.new_empty(tilted.shape)
     numbers = (tilted.shape[0], samples)
