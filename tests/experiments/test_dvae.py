@@ -310,7 +310,7 @@ def test_a_run_and_what_is_left_of_it(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(figures, "_COLUMNS", 2)
     output = tmp_path / "run"
     options = ["--groups", "4x4", "--k", "2,1", "--methods", "simple,softsub"]
-    options += ["--epochs", "1", "--seeds", "2"]
+    options += ["--epochs", "1", "--seeds", "2", "--batch", "300"]
     options += ["--tune", "--tune-epochs", "1", "--binarize", "--stack", "8", "--tensorboard"]
     result = invoke(*options, "--output", str(output))
     assert result.exit_code == 0, result.output
@@ -578,10 +578,9 @@ def test_bad_models(tmp_path: Path) -> None:
             bound(torch.zeros(5, 6), 0)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_two_processes_are_one(tmp_path: Path) -> None:
-    options = ["--k", "10", "--methods", "simple,imle-gumbel", "--epochs", "1"]
-    options += ["--seeds", "2", "--precision", "float64"]
+    options = ["--groups", "6x6", "--k", "3", "--methods", "simple,imle-gumbel", "--epochs", "1"]
+    options += ["--seeds", "2", "--precision", "float64", "--results-only"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert invoke(*options, "--output", str(one)).exit_code == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
