@@ -17,14 +17,14 @@ import ksubset
 from experiments.datasets.images import Images
 from experiments.dvae.methods import OWN
 from experiments.dvae.model import DiscreteVAE
-from experiments.dvae.results import Curve, Outcome
+from experiments.dvae.results import Curve, Outcome, by_shape
 
 _COLOURS = {
-    "simple": "#08519c", "simple-4": "#6baed6", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",
+    "simple": "#08519c", "imle-sog": "#d94801", "imle-gumbel": "#fd8d3c",
     "imle-softmax-kl": "#a63603", "softsub": "#756bb1", "softsub-hard": "#bcbddc",
-    "score": "#969696", "muprop": "#8c6d31", "reinmax": "#c51b8a", "reinmax-4": "#fa9fb5",
-    "st-gumbel": "#d94801", "swap": "#006d2c", "swap-4": "#74c476",
-    "st-gumbel-rao": "#fd8d3c", "st-gumbel-independent": "#a63603",
+    "score": "#969696", "muprop": "#8c6d31", "reinmax": "#c51b8a", "swap": "#006d2c",
+    "st-gumbel": "#d94801", "st-gumbel-rao": "#fd8d3c", "st-gumbel-independent": "#a63603",
+    "st-gapped": "#111111", "st-decoupled": "#41b6c4", "double": "#dd3497",
 }  # fmt: skip
 plt.rcParams["svg.hashsalt"] = "ksubset"
 plt.rcParams["svg.fonttype"] = "none"
@@ -34,23 +34,25 @@ _COLUMNS = 12
 def curves(
     results: Sequence[Outcome], loss: Callable[[Outcome], Curve], title: str, label: str
 ) -> Figure:
-    """Loss against epochs, a panel for every k: means over seeds, bands of a deviation."""
-    sizes = sorted({r.method.k for r in results}, reverse=True)
+    """Loss against epochs, a panel for every shape of the code: means over seeds, bands of a
+    deviation. Several samples are dashed; the legend begins with the largest loss."""
+    shapes = by_shape(results)
     figure, panels = plt.subplots(
-        1, len(sizes), figsize=(6.5 * len(sizes), 4.6), layout="constrained", squeeze=False
+        1, len(shapes), figsize=(5.4 * len(shapes), 6.0), layout="constrained", squeeze=False
     )
-    for panel, k in zip(panels[0], sizes, strict=True):
+    for panel, (groups, items, k) in zip(panels[0], shapes, strict=True):
         lowest, highest = np.inf, -np.inf
-        for outcome in (r for r in results if r.method.k == k):
+        for outcome in sorted(shapes[groups, items, k], key=lambda r: -loss(r)[:, -1].mean()):
             values = loss(outcome)
-            epochs = outcome.epochs
+            epochs, method = outcome.epochs, outcome.method
             mean, std = values.mean(0), values.std(0)
-            second = outcome.method.name.endswith(OWN)
-            colour = _COLOURS.get(outcome.method.name.removesuffix(OWN), "#333333")
+            name = method.name.removesuffix(OWN).removesuffix(f"-{method.samples}")
+            colour = _COLOURS.get(name, "#333333")
+            line = "--" if method.samples > 1 else "-"
             panel.plot(
-                epochs, mean, color=colour, label=outcome.method.title,
-                linewidth=2.2 if outcome.method.name in ("simple", "swap") else 1.4,
-                linestyle="--" if second else "-",
+                epochs, mean, color=colour, label=method.title,
+                linewidth=2.2 if name in ("simple", "swap") else 1.4,
+                linestyle=":" if method.name.endswith(OWN) else line,
             )  # fmt: skip
             panel.fill_between(epochs, mean - std, mean + std, color=colour, alpha=0.2, linewidth=0)
             lowest = min(lowest, np.nanmin(mean))
@@ -58,15 +60,16 @@ def curves(
             highest = max(highest, np.nanmax(mean[len(mean) // 20 :]))
         if np.isfinite(highest) and highest > lowest:
             # What fails altogether is not to hide how the others differ.
-            highest = min(highest, 1.4 * lowest)
+            highest = min(highest, 1.25 * lowest)
             margin = 0.05 * (highest - lowest)
             panel.set_ylim(lowest - margin, highest + margin)
-        items = {r.method.items for r in results if r.method.k == k}
-        panel.set_title(f"{k} of {', '.join(map(str, items))}", fontsize=10.5)
+        panel.set_title(f"{k} of {items}, {groups} groups", fontsize=10.5)
         panel.set(xlabel="epoch", ylabel=label)
         panel.spines[["top", "right"]].set_visible(False)
         panel.grid(color="#e8e8e8", linewidth=0.8)
-        panel.legend(fontsize=8.5, frameon=False)
+        panel.legend(
+            fontsize=8.5, frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.13)
+        )
     figure.suptitle(title, fontsize=11)
     return figure
 

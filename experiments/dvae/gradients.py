@@ -71,6 +71,9 @@ def main(
     draws: Annotated[int, typer.Option(help="Gradients of every method.", min=2)] = 2000,
     truth: Annotated[int, typer.Option(help="Samples for the truth.", min=100)] = 200_000,
     methods: Annotated[str, typer.Option(help="As for the study.")] = "all",
+    grids: Annotated[
+        bool, typer.Option(help="At every setting of a grid, not the best one alone.")
+    ] = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     seed: Annotated[int, typer.Option()] = 0,
 ) -> None:
@@ -95,7 +98,8 @@ def main(
     )
     for heading in ("method", "setting", "bias²", "along", "across²", "variance"):
         table.add_column(heading, justify="left" if heading in ("method", "setting") else "right")
-    for method in chosen([vae.k], methods, vae.groups, vae.items):
+    rows = chosen([vae.k], methods, vae.groups, vae.items)
+    for method in [v for m in rows for v in (m.variants([m.rate]) if grids else [m])]:
         estimator = jobs([method], [seed], 1)[0].estimator()
         mean, variance, n = _moments(
             _gradients(vae, estimator, x, logits, method.samples, draws, generator)

@@ -16,6 +16,7 @@ from experiments.dvae.results import (
     Outcome,
     Stopped,
     at_equal_time,
+    by_shape,
     spread,
     stopped_early,
 )
@@ -38,9 +39,9 @@ _NOTE = (
 )
 
 
-def table(k: int, results: Sequence[Outcome], tuned: bool) -> Table:
-    """The losses of all methods with this k, which have codes of one shape."""
-    shape = next(r.method for r in results if r.method.k == k)
+def table(results: Sequence[Outcome], tuned: bool) -> Table:
+    """The losses of methods that have codes of one shape."""
+    shape = results[0].method
     rows = [
         [
             r.method.label, r.method.setting(), spread(r.elbo),
@@ -49,19 +50,18 @@ def table(k: int, results: Sequence[Outcome], tuned: bool) -> Table:
             spread(r.training),
         ]
         for r in results
-        if r.method.k == k
     ]  # fmt: skip
     headings: tuple[str, ...] = HEADINGS
     if any(r.importance for r in results):
         headings = (*HEADINGS[:3], "−IWAE bound (64)", *HEADINGS[3:])
-        for row, r in zip(rows, (r for r in results if r.method.k == k), strict=True):
+        for row, r in zip(rows, results, strict=True):
             values = [-x for x in r.importance]
             mean = sum(values) / len(values)
             row.insert(3, f"{mean:.2f}")
     note = _NOTE + (
         " Settings: the best on the grid." if tuned else " Settings: the best on MNIST's grids."
     )
-    title = f"{k} of {shape.items} items in each of {shape.groups} groups"
+    title = f"{shape.k} of {shape.items} items in each of {shape.groups} groups"
     return Table(title, headings, rows, note)
 
 
@@ -192,8 +192,7 @@ def page(
         ):  # fmt: skip
             figure = draw(vae, data, title)
             found.pictures.append(Picture(folder.figure(file, figure), caption, title))
-    for k in sorted({r.method.k for r in results}, reverse=True):
-        found.tables.append(table(k, results, bool(grids)))
+    found.tables += [table(same, bool(grids)) for same in by_shape(results).values()]
     found.tables += comparisons(results, grids, times)
     found.tables += [grid_table(key, tried) for key, tried in grids.items() if len(tried) > 1]
     return found

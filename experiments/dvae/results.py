@@ -69,6 +69,14 @@ def outcomes(trained: Iterable[Trained]) -> list[Outcome]:
     return list(found.values())
 
 
+def by_shape(results: Iterable[Outcome]) -> dict[tuple[int, int, int], list[Outcome]]:
+    """Methods whose codes have the same groups, items and k: only those compare."""
+    found: dict[tuple[int, int, int], list[Outcome]] = {}
+    for r in results:
+        found.setdefault((r.method.groups, r.method.items, r.method.k), []).append(r)
+    return found
+
+
 def final(curve: Curve) -> tuple[float, float]:
     """Mean and standard deviation over seeds after the last epoch."""
     last = curve[:, -1]
@@ -167,12 +175,8 @@ def at_equal_time(
         reference: the name of a method; those of every shape of the code are compared with it.
     """
     found: list[Stopped] = []
-    for shape in {(r.method.groups, r.method.items, r.method.k): None for r in results}:
-        same = [
-            r for r in results
-            if (r.method.groups, r.method.items, r.method.k) == shape
-            and r.method.key in microseconds
-        ]  # fmt: skip
+    for shape in by_shape(results).values():
+        same = [r for r in shape if r.method.key in microseconds]
         budgets = [
             r.epochs[-1] * microseconds[r.method.key] for r in same if r.method.name == reference
         ]

@@ -22,7 +22,7 @@ from safetensors.torch import save
 from typer.testing import CliRunner
 
 from experiments.datasets.images import Images, load
-from experiments.dvae import DiscreteVAE, checkpoints, gradients, study, tables, timing
+from experiments.dvae import DiscreteVAE, checkpoints, figures, gradients, study, tables, timing
 from experiments.dvae.__main__ import app
 from experiments.dvae.gumbel import GumbelBackward
 from experiments.dvae.jobs import Job, Mixed, jobs
@@ -305,16 +305,19 @@ def test_verdicts() -> None:
         best([diverged], lambda o: o.elbo)
 
 
-def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
+def test_a_run_and_what_is_left_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Small codes and narrow pictures: drawing takes longer than training.
+    monkeypatch.setattr(figures, "_COLUMNS", 2)
     output = tmp_path / "run"
-    options = ["--k", "10,1", "--methods", "simple,softsub", "--epochs", "1", "--seeds", "2"]
+    options = ["--groups", "4x4", "--k", "2,1", "--methods", "simple,softsub"]
+    options += ["--epochs", "1", "--seeds", "2", "--batch", "300"]
     options += ["--tune", "--tune-epochs", "1", "--binarize", "--stack", "8", "--tensorboard"]
     result = invoke(*options, "--output", str(output))
     assert result.exit_code == 0, result.output
     assert [p.name for p in tmp_path.iterdir()] == ["run"]
     content = json.loads((output / "results.json").read_text())
     assert {key: len(g) for key, g in content["grids"].items()} == {
-        "k10-simple": 4, "k10-softsub": 16, "k1-simple": 4,
+        "4x4-k2-simple": 4, "4x4-k2-softsub": 16, "4x4-k1-simple": 4,
     }  # fmt: skip
     for found in content["results"]:
         assert all(len(seed) == 1 for curve in found["losses"].values() for seed in curve)
@@ -325,16 +328,18 @@ def test_a_run_and_what_is_left_of_it(tmp_path: Path) -> None:
     assert page.count("<svg") == 8
     assert not any(mark in page for mark in ('src="http', 'href="http', "@import", "url(http"))
     assert list((output / "tensorboard" / "training").rglob("events*"))
-    vae = DiscreteVAE.load(output / "models" / "k10-simple-1.safetensors")
+    vae = DiscreteVAE.load(output / "models" / "4x4-k2-simple-1.safetensors")
     x = load("digits").binarized().test
     recorded = content["results"][0]["losses"]["divergence"][1][-1]
     with torch.no_grad():
         divergence = float(vae.divergence(vae.logits(x)).mean())
     assert divergence == pytest.approx(recorded, rel=1e-4)
-    with pytest.raises(ValueError, match=r"is a folder; of weights files it holds: .*k10-simple"):
+    with pytest.raises(
+        ValueError, match=r"is a folder; of weights files it holds: .*4x4-k2-simple"
+    ):
         DiscreteVAE.load(output)
     broken = tmp_path / "broken.safetensors"
-    whole = (output / "models" / "k10-simple-1.safetensors").read_bytes()
+    whole = (output / "models" / "4x4-k2-simple-1.safetensors").read_bytes()
     broken.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="not a complete safetensors file"):
         DiscreteVAE.load(broken)
@@ -457,6 +462,21 @@ def test_codes_of_another_shape_tested_now_and_then(tmp_path: Path) -> None:
     )
     assert "5 of 30 items in each of 2 groups" in printed.output
     assert "**Equal training time**" in printed.output
+    again = tmp_path / "again.json"
+    content = json.loads((output / "results.json").read_text())
+    for part in content["results"]:
+        part["method"]["label"], part["method"]["samples"] = "more samples", 9
+        part["method"]["name"] += "-9"
+    again.write_text(json.dumps(content))
+    files, drawn = [str(output / "results.json"), str(again)], tmp_path / "curves.png"
+    merged = CliRunner().invoke(command_of(tables), [*files, "--merge", "--figure", str(drawn)])
+    assert merged.exit_code == 0, merged.output
+    assert merged.output.count("5 of 30 items") == 1
+    (one,) = re.findall(r"\*\*5 of 30.*?\n\n(.*?)\n\n", merged.output, re.DOTALL)
+    assert one.count("\n") == 2 * len(by_key) + 1
+    assert drawn.read_bytes()[:4] == b"\x89PNG"
+    twice = CliRunner().invoke(command_of(tables), [files[0], files[0], "--merge"])
+    assert "came more than once" in twice.output
     times.write_text("[1]")
     assert "is not a file of step times" in invoke(*options).output
 
@@ -465,10 +485,13 @@ def test_gradients_at_a_model(tmp_path: Path) -> None:
     vae = DiscreteVAE(pixels=256, k=1, groups=2, items=4, hidden=(8,))
     path = tmp_path / "model.safetensors"
     path.write_bytes(save(vae.state_dict(), vae.configuration()))
-    options = ["--methods", "swap,reinmax", "--draws", "200", "--truth", "2000", "--images", "2"]
-    found = CliRunner().invoke(command_of(gradients), [str(path), *options])
+    options = ["--draws", "200", "--truth", "2000", "--images", "2", "--methods"]
+    found = CliRunner().invoke(command_of(gradients), [str(path), *options, "swap,st-gapped"])
     assert found.exit_code == 0, found.output
     assert "swap" in found.output
+    assert found.output.count("gapped ST") == 1
+    found = CliRunner().invoke(command_of(gradients), [str(path), *options, "st-gapped", "--grids"])
+    assert found.output.count("gapped ST") == 2
 
 
 def test_a_model_that_diverges_does_not_take_others_along() -> None:
@@ -555,10 +578,9 @@ def test_bad_models(tmp_path: Path) -> None:
             bound(torch.zeros(5, 6), 0)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_two_processes_are_one(tmp_path: Path) -> None:
-    options = ["--k", "10", "--methods", "simple,imle-gumbel", "--epochs", "1"]
-    options += ["--seeds", "2", "--precision", "float64"]
+    options = ["--groups", "6x6", "--k", "3", "--methods", "simple,imle-gumbel", "--epochs", "1"]
+    options += ["--seeds", "2", "--precision", "float64", "--results-only"]
     one, two = tmp_path / "one", tmp_path / "two"
     assert invoke(*options, "--output", str(one)).exit_code == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
