@@ -8,9 +8,7 @@ from torch import Tensor
 from ksubset import functional
 from ksubset.estimators.base import Estimator, Loss, check_samples, with_gradient
 from ksubset.estimators.score import others
-from ksubset.estimators.swap_process import SwapProcess
-
-_BASELINES = ("none", "leave_one_out")
+from ksubset.estimators.swap_process import SwapProcess, check_baseline
 
 
 class CorrectedSwap(Estimator):
@@ -45,9 +43,7 @@ class CorrectedSwap(Estimator):
 
     def __init__(self, baseline: str = "none") -> None:
         super().__init__()
-        if baseline not in _BASELINES:
-            raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
-        self.baseline = baseline
+        self.baseline = check_baseline(baseline)
 
     def surrogate(
         self,

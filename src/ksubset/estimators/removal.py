@@ -7,10 +7,7 @@ from torch import Tensor
 
 from ksubset.estimators.base import Estimator, Loss, check_samples, evaluate
 from ksubset.estimators.score import others
-from ksubset.estimators.swap_process import SwapProcess
-from ksubset.functional.swaps import PLANS
-
-_BASELINES = ("none", "leave_one_out")
+from ksubset.estimators.swap_process import SwapProcess, check_baseline, check_plan
 
 
 class Removal(Estimator):
@@ -44,11 +41,7 @@ class Removal(Estimator):
 
     def __init__(self, plan: str = "exact", baseline: str = "none") -> None:
         super().__init__()
-        if plan not in PLANS:
-            raise ValueError(f"plan must be one of {', '.join(PLANS)}, got {plan!r}")
-        if baseline not in _BASELINES:
-            raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
-        self.plan, self.baseline = plan, baseline
+        self.plan, self.baseline = check_plan(plan), check_baseline(baseline)
 
     def surrogate(
         self,

@@ -11,10 +11,7 @@ from torch import Tensor
 from ksubset import functional
 from ksubset._arguments import check_sample_shape
 from ksubset.estimators.base import Pathwise, only_gradient
-from ksubset.estimators.swap_process import SwapProcess
-from ksubset.functional.swaps import PLANS
-
-_BASELINES = ("none", "leave_one_out")
+from ksubset.estimators.swap_process import SwapProcess, check_baseline, check_plan
 
 
 class Swap(Pathwise):
@@ -50,11 +47,7 @@ class Swap(Pathwise):
 
     def __init__(self, plan: str = "product", baseline: str = "none") -> None:
         super().__init__()
-        if plan not in PLANS:
-            raise ValueError(f"plan must be one of {', '.join(PLANS)}, got {plan!r}")
-        if baseline not in _BASELINES:
-            raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
-        self.plan, self.baseline = plan, baseline
+        self.plan, self.baseline = check_plan(plan), check_baseline(baseline)
 
     def sample(
         self,
@@ -109,9 +102,7 @@ class SparseSwap(Pathwise):
 
     def __init__(self, plan: str = "product") -> None:
         super().__init__()
-        if plan not in PLANS:
-            raise ValueError(f"plan must be one of {', '.join(PLANS)}, got {plan!r}")
-        self.plan = plan
+        self.plan = check_plan(plan)
 
     def sample(
         self,

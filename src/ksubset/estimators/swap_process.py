@@ -11,7 +11,25 @@ from ksubset import functional
 from ksubset._arguments import problem
 from ksubset.estimators.base import batch_logits, only_gradient
 from ksubset.functional import _primitives
+from ksubset.functional.swaps import PLANS
 from ksubset.kernels.swaps import product_plan, sparse_product_plan
+
+
+_BASELINES = ("none", "leave_one_out")
+
+
+def check_plan(plan: str) -> str:
+    """Raise unless there is such a plan."""
+    if plan not in PLANS:
+        raise ValueError(f"plan must be one of {', '.join(PLANS)}, got {plan!r}")
+    return plan
+
+
+def check_baseline(baseline: str) -> str:
+    """Raise unless there is such a baseline."""
+    if baseline not in _BASELINES:
+        raise ValueError(f"baseline must be one of {', '.join(_BASELINES)}, got {baseline!r}")
+    return baseline
 
 
 class SwapProcess:
