@@ -14,7 +14,6 @@ from ksubset.functional import _primitives
 from ksubset.functional.swaps import PLANS
 from ksubset.kernels.swaps import product_plan, sparse_product_plan
 
-
 _BASELINES = ("none", "leave_one_out")
 
 
