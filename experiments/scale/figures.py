@@ -31,9 +31,12 @@ _STYLES = {
     "softsub": ("<", "#41b6c4"),
     "marginals": ("*", "#1f78b4"),
     "ste": (">", "#74c476"),
+    "double_control": ("d", "#9e9ac8"),
+    "st_gapped": ("H", "#7a0177"),
+    "st_decoupled": ("P", "#fa9fb5"),
 }
 _FILLS: tuple[Any, ...] = ("full", "none", "left")
-_OTHERS = "dH8|x_"  # markers in grey, for estimators without a style of their own
+_OTHERS = "8x|_1"  # markers in grey, for estimators without a style of their own
 
 
 def frontier(results: Sequence[Result]) -> Figure:
