@@ -26,10 +26,13 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     v = torch.randn(logits.shape, generator=generator)
     drawn, tilted = cpu.sample(logits, k, seeds)
     product = cpu.covariance_product(tilted, k, v)
-    sample_and_keep, product_after = cpu.prepare(logits, k, (3, *logits.shape))
-    again, kept = sample_and_keep(logits, torch.tensor(7))
-    after = product_after(logits, kept, v)
-    return [drawn, tilted, cpu.tilt(logits, k), product, again, after, *cpu.infer(logits, k)]
+    swapped = cpu.swap_product(tilted, k, drawn, drawn + v)
+    prepared = cpu.prepare(logits, k, (3, *logits.shape))
+    again, kept = prepared.sample(logits, torch.tensor(7))
+    after = prepared.covariance_product(logits, kept, v)
+    swapped_after = prepared.swap_product(logits, kept, drawn, drawn + v)
+    products = [product, after, swapped, swapped_after]
+    return [drawn, tilted, cpu.tilt(logits, k), again, *products, *cpu.infer(logits, k)]
 
 
 @pytest.mark.parametrize(("rows", "n", "k"), SHAPES)

@@ -66,18 +66,24 @@ def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: t
     logits[-1, 1] = INF
     seed = torch.tensor((1 << 62) + n)
     drawn, tilted = cpu.sample(logits, k, random.following(seed, (3, len(k))))
-    sample_and_keep, product_after = cpu.prepare(logits, k, tuple(drawn.shape))
-    again, kept = sample_and_keep(logits, seed)
+    prepared = cpu.prepare(logits, k, tuple(drawn.shape))
+    again, kept = prepared.sample(logits, seed)
     assert kept.dim() == 1
     torch.testing.assert_close(again, drawn, rtol=0, atol=0, equal_nan=True)
     product = cpu.covariance_product(tilted, k, v)
-    after = product_after(logits, kept, v)
+    each = v.expand(drawn.shape)
+    swapped = cpu.swap_product(tilted, k, drawn, each)
     tolerance = {torch.float32: 1e-6, torch.float64: 2e-15}[dtype]
-    torch.testing.assert_close(after, product, rtol=tolerance, atol=tolerance, equal_nan=True)
-    assert after.isnan().any(-1).sum() == 1
-    # The coins of one row in place of the next row's.
-    moved = product_after(logits, kept.roll(1), v)
-    assert (moved - product).abs().nan_to_num().max() > 100 * tolerance
+    for right, after in (
+        (product, lambda kept: prepared.covariance_product(logits, kept, v)),
+        (swapped, lambda kept: prepared.swap_product(logits, kept, drawn, each)),
+    ):
+        found = after(kept)
+        torch.testing.assert_close(found, right, rtol=tolerance, atol=tolerance, equal_nan=True)
+        assert found.isnan().any(-1).sum() == 1
+        # The coins of one row in place of the next row's.
+        moved = after(kept.roll(1))
+        assert (moved - right).abs().nan_to_num().max() > 100 * tolerance
 
 
 @BOTH
@@ -233,8 +239,8 @@ def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> 
         assert torch.equal(found[~free], (logits[~free] > 0).to(dtype))
     for found in (tilted, cpu.tilt(logits, k), cpu.infer(logits, k)[2]):
         assert torch.equal(found[~free], logits[~free])
-    sample_and_keep, product_after = cpu.prepare(logits, k, tuple(drawn.shape))
-    again, kept = sample_and_keep(logits, seed)
+    prepared = cpu.prepare(logits, k, tuple(drawn.shape))
+    again, kept = prepared.sample(logits, seed)
     assert torch.equal(again, drawn)
     lanes = 32 // dtype.itemsize
     odd = kept.reshape(-1, n + n % 2 + KEPT, lanes)[:, n + n % 2 + ODD]
@@ -247,7 +253,10 @@ def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> 
         truth = oracle.LogSpaceDP(logits[row, here].double(), int(k[row] - forced[row]))
         exact = torch.zeros(n, dtype=torch.float64)
         exact[here] = torch.as_tensor(truth.covariance_product(v[row, here].double()))
-        for product in (cpu.covariance_product(tilted, k, v), product_after(logits, kept, v)):
+        for product in (
+            cpu.covariance_product(tilted, k, v),
+            prepared.covariance_product(logits, kept, v),
+        ):
             assert (product[row] - exact).abs().max() <= tolerance * v[row].abs().max()
             assert not product[row, ~here].any()
         mu = torch.as_tensor(truth.marginals())
@@ -275,11 +284,16 @@ def test_logits_far_below_the_others_are_as_good_as_infinite(
     for outside in (torch.finfo(dtype).min if low is None else low, -INF):
         there = logits.masked_fill(~free, outside)
         drawn, tilted = cpu.sample(there, k, random.following(seed, (5, rows)))
-        sample_and_keep, product_after = cpu.prepare(there, k, tuple(drawn.shape))
-        again, kept = sample_and_keep(there, seed)
+        prepared = cpu.prepare(there, k, tuple(drawn.shape))
+        again, kept = prepared.sample(there, seed)
         lanes = 32 // dtype.itemsize
         assert not kept.reshape(-1, n + 1 + KEPT, lanes)[:, n + 1 + ODD].any()
-        products = (cpu.covariance_product(tilted, k, v), product_after(there, kept, v))
+        products = (
+            cpu.covariance_product(tilted, k, v),
+            prepared.covariance_product(there, kept, v),
+            cpu.swap_product(tilted, k, drawn, v.expand(drawn.shape)),
+            prepared.swap_product(there, kept, drawn, v.expand(drawn.shape)),
+        )
         assert torch.equal(tilted[~free].isfinite(), there[~free].isfinite())
         log_partition, mu, _, log_mass, shift, entropy = cpu.infer(there, k)
         results.append((drawn, again, *products, log_partition, mu, log_mass, shift, entropy))
