@@ -8,6 +8,7 @@ would measure how carelessly a baseline is written.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -50,6 +51,36 @@ def straight_through_gumbel_top_k(logits: Tensor, k: int) -> Tensor:
     """Gumbel top-k forward, k times the softmax of the perturbed logits backward. Not the k-subset
     distribution."""
     return _StraightThrough.apply(logits, k)
+
+
+def plain_straight_through(logits: Tensor, k: int) -> Tensor:
+    """The same as most people write it: noise from two logarithms, a sorted top-k, the softmax in
+    the forward pass. The sample less a sum that is zero carries the gradient."""
+    uniform = torch.rand_like(logits).clamp_min(torch.finfo(logits.dtype).tiny)
+    perturbed = logits - (-uniform.log()).log()
+    hard = torch.zeros_like(logits).scatter(-1, perturbed.topk(k, -1).indices, 1.0)
+    soft = k * perturbed.softmax(-1)
+    return hard - soft.detach() + soft
+
+
+def compiled_straight_through() -> Callable[[Tensor, int], Tensor]:
+    """The lean one through ``torch.compile``, which fuses all but the top-k.
+
+    Compiled at the first call, and from scratch: what has seen several shapes is compiled for any.
+    """
+    compiled: list[Callable[[Tensor, int], Tensor]] = []
+
+    def sampler(logits: Tensor, k: int) -> Tensor:
+        if not compiled:
+            torch._dynamo.reset()
+            # Its backward pass is timed again and again.
+            torch._functorch.config.donated_buffer = False
+            compiled.append(
+                torch.compile(straight_through_gumbel_top_k, fullgraph=True, dynamic=False)
+            )
+        return compiled[0](logits, k)
+
+    return sampler
 
 
 def softsub(logits: Tensor, k: int, temperature: float = 0.5) -> Tensor:

@@ -17,7 +17,11 @@ Sampler = Callable[[Tensor, int], Tensor]
 
 OURS = "ksubset.simple"
 SWAP = "ksubset.swap"
+PLAIN = "plain straight-through Gumbel top-k"
 REFERENCE = "straight-through Gumbel top-k"
+COMPILED = "compiled straight-through Gumbel top-k"
+# What a time is compared with: the fastest of these at its shape.
+BASELINES = (PLAIN, REFERENCE, COMPILED)
 LOG_SPACE_DP = "log-space DP, autodiff"
 
 
@@ -43,9 +47,16 @@ SHAPES = (
     Shape(2000, 20, 10),  # the DVAE
     Shape(64, 350, 10),  # L2X
     Shape(128, 1000, 10),
-    Shape(16, 10_000, 100),
     Shape(1024, 1024, 10),
-    Shape(128, 4096, 64),
+    Shape(1024, 1024, 100),
+    Shape(1024, 1024, 500),
+    Shape(256, 4096, 64),
+    Shape(32, 32_768, 8192),
+    Shape(4096, 64, 8),  # short rows: routers, N:M masks, groups of codes
+    Shape(16_384, 128, 8),
+    Shape(65_536, 8, 2),
+    Shape(65_536, 64, 8),
+    Shape(16, 10_000, 100),
     Shape(128, 16_384, 1000),
 )
 CUDA_SHAPES = (Shape(8, 1_000_000, 10_000),)
@@ -59,13 +70,17 @@ def select(wanted: list[str], device: str) -> list[Shape]:
     return [known[int(text)] if text.isdecimal() else Shape.parse(text) for text in wanted]
 
 
-def samplers(shape: Shape, graphs: bool) -> dict[str, Sampler]:
-    """Those that can run at this size at all."""
+def samplers(shape: Shape, graphs: bool, fast: bool = False) -> dict[str, Sampler]:
+    """Those that can run at this size at all; without the slow ones, if it has to go fast."""
     table: dict[str, Sampler] = {
         OURS: lambda x, k: ksubset.simple(x, k),
         SWAP: lambda x, k: ksubset.swap(x, k),
+        PLAIN: baselines.plain_straight_through,
         REFERENCE: baselines.straight_through_gumbel_top_k,
+        COMPILED: baselines.compiled_straight_through(),
     }
+    if fast:
+        return table
     if shape.k <= 100:  # k successive softmaxes; ten draws of noise for each item
         table["SoftSub"] = baselines.softsub
         table["I-MLE (sum of gamma)"] = baselines.imle

@@ -12,7 +12,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
-from contest import OURS, REFERENCE, Shape
+from contest import BASELINES, OURS, SWAP, Shape
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from rich.console import Console
@@ -39,6 +39,7 @@ class Record:
     times: dict[str, Summary]
     against_ours: Summary  # of both
     memory: dict[str, float]  # in multiples of the logits' size
+    best: str  # the fastest baseline at this shape, which ratios are taken to
 
 
 def duration(ms: float) -> str:
@@ -78,7 +79,8 @@ def caption(records: Sequence[Record], repeats: int) -> str:
     fewest = min(summary.repeats for record in records for summary in record.times.values())
     return (
         f"float32; medians of {repeats} interleaved repeats, {fewest} at least for slow samplers. "
-        f"Ratios to {REFERENCE}, and of both to {OURS}, within the same repeat. Memory: the peak "
+        f"Ratios to the fastest of the three baselines (straight-through Gumbel top-k: plain, lean, "
+        f"compiled), and of both to {OURS}, within the same repeat. Memory: the peak "
         "above what was allocated before, in multiples of the logits. Backward: of a kept output. "
         "The log-space DP returns marginals in place of samples; topk and the copy are no samplers."
     )
@@ -98,6 +100,42 @@ def show(console: Console, way: str, records: Sequence[Record], repeats: int) ->
         style = "bold" if record.name == OURS else None
         table.add_row(*map(escape, cells(record)), style=style, end_section=last)
     # A wrapped table is no table: where there is no terminal, as wide as it wants to be.
+    wide = console if console.is_terminal else Console(file=console.file, width=150)
+    wide.print(table)
+
+
+def ratios(records: Sequence[Record]) -> list[list[str]]:
+    """A line for each shape: ours, the baselines and the ratios between them, way by way."""
+    lines = []
+    for way in ways(records):
+        for shape in dict.fromkeys(record.shape for record in records):
+            found = {r.name: r for r in records if r.way == way and r.shape == shape}
+            if OURS not in found:
+                continue
+            both = found[OURS].times["both"]
+            line = [way, str(shape), duration(both.ms)]
+            for name in BASELINES:
+                line.append(duration(found[name].times["both"].ms) if name in found else "–")
+            line.append(f"{_ratio(both.ratio)} [{_ratio(both.ratio_low)}, {_ratio(both.ratio_high)}]")
+            swap = found[SWAP].against_ours
+            line.append(f"{_ratio(swap.ratio)} [{_ratio(swap.ratio_low)}, {_ratio(swap.ratio_high)}]")
+            lines.append(line)
+    return lines
+
+
+RATIO_HEADINGS = (
+    "way", "rows × n, k", "simple", "plain", "lean", "compiled", "simple / fastest baseline",
+    "swap / simple",
+)  # fmt: skip
+
+
+def show_ratios(console: Console, records: Sequence[Record]) -> None:
+    """The summary: one line for each way and shape."""
+    table = Table(title="forward and backward, medians and ratios [quartiles]")
+    for heading in RATIO_HEADINGS:
+        table.add_column(escape(heading), no_wrap=True)
+    for line in ratios(records):
+        table.add_row(*map(escape, line))
     wide = console if console.is_terminal else Console(file=console.file, width=150)
     wide.print(table)
 
@@ -155,7 +193,7 @@ def draw(records: Sequence[Record], machine: str) -> Figure:
             chosen = [r for r in records if r.way == way and r.name == name]
             _draw_one(left, right, chosen, shapes, index, len(names))
         left.set(title=f"{way}: forward + backward", ylabel="time, ms", yscale="log")
-        right.set(title=f"ratio to {REFERENCE}", ylabel="ratio", yscale="log")
+        right.set(title="ratio to the fastest baseline", ylabel="ratio", yscale="log")
         right.axhline(1, color=COLOURS[1], linewidth=1, zorder=0)
         for panel in (left, right):
             panel.set_xticks(range(len(shapes)), [_tick(shape) for shape in shapes], fontsize=8)

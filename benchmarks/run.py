@@ -1,4 +1,4 @@
-"""Forward and backward of ``ksubset.simple`` against what it replaces: time and peak memory.
+"""Forward and backward of ``ksubset.simple`` and ``swap`` against what they replace: time and memory.
 
     python benchmarks/run.py                  # CPU: with one thread and with all
     python benchmarks/run.py --device cuda    # as a user calls it, and as captured CUDA graphs
@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import gc
+import statistics
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ import machine
 import memory
 import report
 import torch
-from contest import OURS, REFERENCE, Problem, Shape, operations, samplers, select
+from contest import BASELINES, OURS, SWAP, Problem, Shape, operations, samplers, select
 from report import Record
 from rich.console import Console
 from timing import CALLS_PER_GRAPH, NotCapturableError, Task, capture, interleave, summarise
@@ -79,13 +80,13 @@ def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) 
     torch.manual_seed(settings.seed)
     problem = Problem.draw(shape, device, settings.seed)
     tasks: dict[str, Task] = {}
-    for name, sampler in samplers(shape, way.graphs).items():
+    for name, sampler in samplers(shape, way.graphs, settings.fast).items():
         calls = operations(sampler, problem)
         output = calls["both"]()
         task = Task(
             calls,
-            # The two that the ratio is made of; the reference has to take part in every repeat.
-            least={OURS: 5, REFERENCE: settings.repeats}.get(name, 2),
+            # Those that ratios are made of take part in every repeat.
+            least=settings.repeats if name in (OURS, SWAP, *BASELINES) else 2,
             budget=settings.budget,
         )
         if (shape, name) not in results.memory:
@@ -113,17 +114,23 @@ def run(shape: Shape, way: Way, settings: argparse.Namespace, results: Results) 
     times = interleave(tasks, settings.repeats, device)
     if torch.get_num_threads() != way.threads:
         raise RuntimeError(f"{shape}: the number of threads became {torch.get_num_threads()}")
-    reference = times.get(REFERENCE, {})
+    best = best_of({name: times[name]["both"] for name in BASELINES if name in times})
     for name, found in times.items():
         record = Record(
             way.title,
             shape,
             name,
-            {what: summarise(values, reference.get(what, {})) for what, values in found.items()},
+            {what: summarise(values, times[best][what]) for what, values in found.items()},
             summarise(found["both"], times[OURS]["both"]),
             results.memory[shape, name],
+            best,
         )
         results.records.append(record)
+
+
+def best_of(times: dict[str, dict[int, float]]) -> str:
+    """The fastest, by the median."""
+    return min(times, key=lambda name: statistics.median(times[name].values()))
 
 
 def main() -> None:
@@ -138,6 +145,9 @@ def main() -> None:
         "--budget", type=float, default=0.6, metavar="S",
         help="seconds for a sampler at a shape; slower ones are repeated less often",
     )  # fmt: skip
+    parser.add_argument(
+        "--fast", action="store_true", help="only ours and the baselines that ratios are made of"
+    )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("outputs"), metavar="FOLDER")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="also write the tables here")
@@ -152,10 +162,10 @@ def main() -> None:
             "repeats": settings.repeats, "budget": settings.budget, "seed": settings.seed,
             "dtype": "float32", "calls_per_graph": CALLS_PER_GRAPH,
         },
-        "first_call": {
-            "shape": shapes[0]._asdict(), **first_call.measure(shapes[0], settings.device)
-        },
     }  # fmt: skip
+    if not settings.fast:
+        first = first_call.measure(shapes[0], settings.device)
+        content["first_call"] = {"shape": shapes[0]._asdict(), **first}
     results = Results()
     for way in ways(settings.device):
         machine.set_threads(way.threads)
@@ -168,8 +178,11 @@ def main() -> None:
             gc.collect()
             report.write_json(path.with_suffix(".json"), {**content, **results.content()})
         report.show(console, way.title, results.records, settings.repeats)
+    report.show_ratios(console, results.records)
     in_words = machine.in_words(content["machine"])
-    notes = [f"{in_words}.", first_call.in_words(content["first_call"], shapes[0])]
+    notes = [f"{in_words}."]
+    if "first_call" in content:
+        notes.append(first_call.in_words(content["first_call"], shapes[0]))
     if settings.device == "cuda":
         notes.append(
             f"Graphs hold {CALLS_PER_GRAPH} calls; forward, backward and both are captured each "
