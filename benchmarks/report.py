@@ -57,15 +57,19 @@ def _ratio(value: float | None) -> str:
     return f"{value:.{3 if value < 0.0995 else 2 if value < 9.995 else 0}f}"
 
 
+def _with_quartiles(summary: Summary) -> str:
+    low, high = _ratio(summary.ratio_low), _ratio(summary.ratio_high)
+    return f"{_ratio(summary.ratio)} [{low}, {high}]"
+
+
 def cells(record: Record) -> list[str]:
     """One line of the table."""
     line = [str(record.shape), record.name]
     for what in OPERATIONS:
         line += [duration(record.times[what].ms), _ratio(record.times[what].ratio)]
     both = record.times["both"]
-    line[-1] += f" [{_ratio(both.ratio_low)}, {_ratio(both.ratio_high)}]"
-    ours = record.against_ours
-    line += [f"{_ratio(ours.ratio)} [{_ratio(ours.ratio_low)}, {_ratio(ours.ratio_high)}]"]
+    line[-1] = _with_quartiles(both)
+    line += [_with_quartiles(record.against_ours)]
     return [*line, ", ".join(f"{record.memory[what]:.1f}" for what in OPERATIONS)]
 
 
@@ -79,7 +83,7 @@ def caption(records: Sequence[Record], repeats: int) -> str:
     fewest = min(summary.repeats for record in records for summary in record.times.values())
     return (
         f"float32; medians of {repeats} interleaved repeats, {fewest} at least for slow samplers. "
-        f"Ratios to the fastest of the three baselines (straight-through Gumbel top-k: plain, lean, "
+        "Ratios to the fastest of the three baselines (straight-through Gumbel top-k: plain, lean, "
         f"compiled), and of both to {OURS}, within the same repeat. Memory: the peak "
         "above what was allocated before, in multiples of the logits. Backward: of a kept output. "
         "The log-space DP returns marginals in place of samples; topk and the copy are no samplers."
@@ -116,9 +120,7 @@ def ratios(records: Sequence[Record]) -> list[list[str]]:
             line = [way, str(shape), duration(both.ms)]
             for name in BASELINES:
                 line.append(duration(found[name].times["both"].ms) if name in found else "–")
-            line.append(f"{_ratio(both.ratio)} [{_ratio(both.ratio_low)}, {_ratio(both.ratio_high)}]")
-            swap = found[SWAP].against_ours
-            line.append(f"{_ratio(swap.ratio)} [{_ratio(swap.ratio_low)}, {_ratio(swap.ratio_high)}]")
+            line += [_with_quartiles(both), _with_quartiles(found[SWAP].against_ours)]
             lines.append(line)
     return lines
 

@@ -1,4 +1,4 @@
-"""Forward and backward of ``ksubset.simple`` and ``swap`` against what they replace: time and memory.
+"""Forward and backward of ``ksubset.simple`` and ``swap`` against what they replace.
 
     python benchmarks/run.py                  # CPU: with one thread and with all
     python benchmarks/run.py --device cuda    # as a user calls it, and as captured CUDA graphs
