@@ -12,7 +12,6 @@ import numpy as np
 
 from ksubset.kernels.cpu.compile import inlined, part
 from ksubset.kernels.cpu.simd import (
-    absolute,
     choose,
     exp_negative,
     fill,
@@ -308,14 +307,26 @@ def centre_deviations(count, nodes):
 @part
 def correct(n, coins, count, nodes, narrow, rarer):
     """rarer = P(rarer side | S = k) of every coin."""
-    x, signed, skew, pq = coins[X], coins[SIGNED], coins[SKEW], coins[PQ]
+    prepare_correction(count, nodes, narrow)
+    correct_some(0, padded(n), coins, count, narrow, rarer)
+
+
+@part
+def prepare_correction(count, nodes, narrow):
+    """What :func:`correct_some` needs of the nodes."""
     for node in range(padded(count)):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         narrow[0, node] = s * s
         narrow[1, node] = c * c
         narrow[2, node] = 2 * s * s * nodes[REAL, node]
         narrow[3, node] = 2 * s * c * nodes[IMAG, node]
-    for i in range(0, padded(n), width(x)):
+
+
+@part
+def correct_some(first, last, coins, count, narrow, rarer):
+    """:func:`correct` for the items from the first to the last, in whole vectors."""
+    x, signed, skew, pq = coins[X], coins[SIGNED], coins[SKEW], coins[PQ]
+    for i in range(first, last, width(x)):
         d = load(skew, i)
         square = d * d
         shift = fill(d, 0.0)
@@ -365,62 +376,6 @@ def combine(n, coins, count, nodes, narrow, v):
             spread = narrow[4, node + 1] + narrow[5, node + 1] * d + narrow[6, node + 1] * square
             within = within + spread * inverse * inverse
         store(v, i, load(pq, i) * (across + load(v, i) * within))
-
-
-@part
-def _reference(n, pq, variance, v):
-    """A constant amid the values v of items that matter: the weighted mean of the first vector that
-    has half of its share of the variance, or more."""
-    wide = width(v)
-    share = 0.5 * variance * wide / padded(n)
-    for i in range(0, padded(n), wide):
-        w = load(pq, i)
-        here = total(w)
-        if here >= share and here > 0:
-            return total(choose(w, 0.0, w * load(v, i), fill(v, 0.0))) / here
-    return 0.0
-
-
-@part
-def add_swaps(n, coins, variance, rarer, z, v, flow, product, first):
-    """Add L(z) v with the product plan of swaps (kernels/swaps.py) to the product, or if this is
-    the first of several samples, store it. All arrays have whole vectors; flow is working space.
-
-    The flow of an item is the probability that it is not as it is in z: rarer if its coin shows
-    the likelier side. Chosen items have it with a plus, others with a minus.
-    """
-    signed = coins[SIGNED]
-    one, zero = fill(v, 1.0), fill(v, 0.0)
-    # L 1 = 0: less a constant, large values keep their digits.
-    shift = _reference(n, coins[PQ], variance, v)
-    out, into, of_out, of_into = 0.0, 0.0, 0.0, 0.0
-    for block in range(0, n, _FOLD):
-        a, b, c, d = zero, zero, zero, zero
-        for i in range(block, min(block + _FOLD, padded(n)), width(v)):
-            y, chosen = load(rarer, i), load(z, i)
-            shows_rarer = choose(0.0, load(signed, i), one - chosen, chosen)
-            here = choose(shows_rarer, 0.5, one - y, y)
-            # What is no coin has y = 0, and for v perhaps infinity.
-            here, at = choose(y, 0.0, here, zero), choose(y, 0.0, load(v, i) - shift, zero)
-            # Beyond the row z is that of the next one, and may be NaN.
-            left = choose(chosen, 0.5, here, zero)
-            came = here - left
-            store(flow, i, left - came)
-            a, b = a + left, b + came
-            c, d = c + left * at, d + came * at
-        out += total(a)
-        into += total(b)
-        of_out += total(c)
-        of_into += total(d)
-    for_chosen = fill(v, of_into / into if into > 0 else 0.0)
-    for_others = fill(v, of_out / out if out > 0 else 0.0)
-    for i in range(0, padded(n), width(v)):
-        here, at = load(flow, i), load(v, i) - shift
-        away = choose(here, 0.0, at - for_chosen, for_others - at)
-        moved = choose(absolute(here), 0.0, (0.5 * here) * away, zero)
-        if not first:
-            moved = moved + load(product, i)
-        store(product, i, moved)
 
 
 @part

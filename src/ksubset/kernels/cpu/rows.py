@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ksubset.kernels.cpu import gap, moments, sampling, series, short
+from ksubset.kernels.cpu import gap, moments, sampling, series, short, swaps
 from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.moments import COIN_ARRAYS, MOST_NODES, NODE_ARRAYS
 from ksubset.kernels.cpu.noise import key
@@ -50,6 +50,15 @@ def _copy(source, row, n):
 
 
 @part
+def _whole_vectors(source, row, n):
+    """The items in whole vectors: as they lie, or copied."""
+    if n == padded(n):
+        return source
+    _copy(source, row, n)
+    return row
+
+
+@part
 def _tilt_one(theta, n, k, row, tilted):
     _copy(theta, row, n)
     shift = tilt_row(row, n, k)
@@ -83,9 +92,9 @@ def tilt(first, last, logits, k, tilted):
 
 
 @part
-def _covariance_one(k, v, n, tail, decay, scratch, work, product):
-    """Of the tilted logits in the row of the scratch arrays."""
-    row, coins, nodes, narrow, wide, sums, lanes = scratch
+def _covariance_one(row, k, v, n, tail, decay, scratch, work, product):
+    """Of tilted logits in whole vectors."""
+    _, coins, nodes, narrow, wide, sums, lanes = scratch
     if np.isnan(row[0]):
         product[:] = np.nan
         return
@@ -126,8 +135,8 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
     one = np.empty(padded(n), tilted.dtype)
     if not _is_short(n):
         for r in range(first, last):
-            _copy(tilted[r], row, n)
-            _covariance_one(k[r], vectors[r], n, tail, decay, scratch, one, product[r])
+            one_row = _whole_vectors(tilted[r], row, n)
+            _covariance_one(one_row, k[r], vectors[r], n, tail, decay, scratch, one, product[r])
         return
     lanes = width(tilted)
     many, row_size = short.pairs(n) * lanes, (n // 2 + 3) * 2 * lanes
@@ -160,14 +169,13 @@ def covariance_product(first, last, logits, tilted, kept, k, vectors, tail, deca
                     tilt_row(row, n, k[at])
                 else:
                     _copy(tilted[at], row, n)
-                _covariance_one(k[at], vectors[at], n, tail, decay, scratch, one, product[at])
+                _covariance_one(row, k[at], vectors[at], n, tail, decay, scratch, one, product[at])
 
 
 @part
-def _swap_one(at, rows, k, drawn, vectors, tail, decay, scratch, work, product):
-    """Of the row at this place, whose tilted logits are in the scratch arrays."""
-    row, coins, nodes, narrow, wide, sums, lanes = scratch
-    rarer, flow, z, v, added = work
+def _swap_one(row, at, rows, k, drawn, vectors, tail, decay, scratch, work, product):
+    """Of the row at this place, from its tilted logits in whole vectors."""
+    _, coins, nodes, narrow, wide, sums, lanes = scratch
     n = vectors.shape[-1]
     if np.isnan(row[0]):
         product[at] = np.nan
@@ -183,28 +191,15 @@ def _swap_one(at, rows, k, drawn, vectors, tail, decay, scratch, work, product):
         certain = ups - likely
         series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
         moments.weigh(count, number, 0, nodes)
-        series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
+        series.prepare_correction(count, powers, nodes, sums[2:], narrow)
     else:
         if n <= _NARROW_ITEMS:
             count = moments.gather_characteristic(n, coins, count, decay, nodes, narrow)
         else:
             moments.characteristic(n, coins, count, nodes, wide)
         moments.weigh(count, number, k - ups, nodes)
-        moments.correct(n, coins, count, nodes, narrow, rarer)
-    if n == padded(n):
-        added = product[at]
-    for s in range(at, len(drawn), rows):
-        z_s, v_s = drawn[s], vectors[s]
-        # What is read beyond the end of a row belongs to the next one, and does not count.
-        if (len(drawn) - s) * n < padded(n):
-            copy(z_s, z, n)
-            copy(v_s, v, n)
-            for i in range(n, padded(n)):
-                z[i], v[i] = 0, 0
-            z_s, v_s = z, v
-        moments.add_swaps(n, coins, variance, rarer, z_s, v_s, flow, added, s == at)
-    if n < padded(n):
-        copy(added, product[at], n)
+        moments.prepare_correction(count, nodes, narrow)
+    swaps.add_swaps(at, rows, coins, variance, count, powers, narrow, drawn, vectors, work, product)
 
 
 @part
@@ -214,12 +209,11 @@ def swap_product(first, last, logits, tilted, kept, k, drawn, vectors, tail, dec
     rows, n = product.shape
     scratch = _scratch(tilted)
     row = scratch[0]
-    whole = np.empty((5, padded(n)), tilted.dtype)
-    work = whole[0], whole[1], whole[2], whole[3], whole[4]
+    work = np.empty((5, padded(n)), tilted.dtype)
     if not _is_short(n):
         for r in range(first, last):
-            _copy(tilted[r], row, n)
-            _swap_one(r, rows, k[r], drawn, vectors, tail, decay, scratch, work, product)
+            one_row = _whole_vectors(tilted[r], row, n)
+            _swap_one(one_row, r, rows, k[r], drawn, vectors, tail, decay, scratch, work, product)
         return
     lanes = width(tilted)
     many, row_size = short.pairs(n) * lanes, (n // 2 + 3) * lanes
@@ -240,11 +234,12 @@ def swap_product(first, last, logits, tilted, kept, k, drawn, vectors, tail, dec
             least, most = bounds[0], bounds[1]
             short.toss(t, n, marks, heads, tails)
         short.rarer_sides(n, least, most, marks, heads, tails, prefix, suffix, rarer)
-        added[:] = 0
+        if len(drawn) == 0:
+            added[:] = 0
         for s in range(r, len(drawn), rows):
             short.gather(drawn, s, have, z)
             short.gather(vectors, s, have, v)
-            short.add_product(n, marks, heads, tails, rarer, z, v, t, added)
+            short.add_product(n, marks, heads, tails, rarer, z, v, t, added, s == r)
         short.scatter(added, product, r, have)
         for lane in range(have if short.any_odd(marks) else 0):
             if marks[short.ODD * lanes + lane] > 0:
@@ -254,7 +249,7 @@ def swap_product(first, last, logits, tilted, kept, k, drawn, vectors, tail, dec
                     tilt_row(row, n, k[at])
                 else:
                     _copy(tilted[at], row, n)
-                _swap_one(at, rows, k[at], drawn, vectors, tail, decay, scratch, work, product)
+                _swap_one(row, at, rows, k[at], drawn, vectors, tail, decay, scratch, work, product)
 
 
 @part

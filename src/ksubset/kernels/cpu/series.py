@@ -24,9 +24,18 @@ from ksubset.kernels.cpu.moments import (
     SIGNED,
     SINE,
     WEIGHT,
-    X,
 )
-from ksubset.kernels.cpu.simd import choose, exp_negative, fill, load, nearest, store, total, width
+from ksubset.kernels.cpu.simd import (
+    absolute,
+    choose,
+    exp_negative,
+    fill,
+    load,
+    nearest,
+    store,
+    total,
+    width,
+)
 from ksubset.kernels.cpu.tilt import padded
 
 MOST_POWERS = 20
@@ -65,9 +74,9 @@ def powers_for(top, mean, variance, decay):
 
 
 @part
-def _heads(coins, i):
-    x = load(coins[X], i)
-    return choose(0.0, load(coins[SIGNED], i), 1.0 - x, x)
+def _heads(signed, i):
+    x = load(signed, i)
+    return choose(0.0, x, 1.0 + x, x)
 
 
 @part
@@ -77,14 +86,14 @@ def power_sums(n, coins, powers, lanes, sums):
     lanes: working space (2, powers + 1, width), flat.
     """
     wide = width(lanes)
-    weight = coins[WEIGHT]
+    signed, weight = coins[SIGNED], coins[WEIGHT]
     sums[:, : powers + 1] = 0
     half = (powers + 1) * wide
     for block in range(0, n, _FOLD):
         for m in range(0, 2 * half, wide):
             store(lanes, m, fill(lanes, 0.0))
         for i in range(block, min(block + _FOLD, padded(n)), 2 * wide):
-            p, other_p = _heads(coins, i), _heads(coins, i + wide)
+            p, other_p = _heads(signed, i), _heads(signed, i + wide)
             w, other_w = load(weight, i), load(weight, i + wide)
             store(lanes, half, load(lanes, half) + (w + other_w))
             power, other = p, other_p
@@ -101,6 +110,7 @@ def power_sums(n, coins, powers, lanes, sums):
 @part
 def probability_sums(n, coins, powers, lanes, sums):
     """:func:`power_sums` without weights."""
+    signed = coins[SIGNED]
     wide = width(lanes)
     sums[0, : powers + 1] = 0
     end = (powers + 1) * wide
@@ -108,7 +118,7 @@ def probability_sums(n, coins, powers, lanes, sums):
         for m in range(0, end, wide):
             store(lanes, m, fill(lanes, 0.0))
         for i in range(block, min(block + _FOLD, padded(n)), 2 * wide):
-            p, other_p = _heads(coins, i), _heads(coins, i + wide)
+            p, other_p = _heads(signed, i), _heads(signed, i + wide)
             power, other = p, other_p
             for m in range(wide, end, wide):
                 store(lanes, m, load(lanes, m) + (power + other))
@@ -219,10 +229,10 @@ def _coefficients(count, powers, nodes, across, within, narrow, both):
 def combine(n, coins, count, powers, nodes, wide, narrow, v):
     """v = Cov v: the mixture over nodes of p q times a polynomial in p."""
     _coefficients(count, powers, nodes, wide[0], wide[1], narrow, True)
-    pq = coins[PQ]
+    signed, pq = coins[SIGNED], coins[PQ]
     lanes = width(v)
     for i in range(0, padded(n), 2 * lanes):
-        p, q = _heads(coins, i), _heads(coins, i + lanes)
+        p, q = _heads(signed, i), _heads(signed, i + lanes)
         across, within = fill(v, narrow[0, powers]), fill(v, narrow[1, powers])
         other_across, other_within = across, within
         for m in range(powers - 1, -1, -1):
@@ -238,24 +248,37 @@ def combine(n, coins, count, powers, nodes, wide, narrow, v):
 def correct(n, coins, count, powers, nodes, wide, narrow, rarer):
     """rarer = P(rarer side | S = k) of every coin, from sum_j w_j (r_j - p) = p q times a
     polynomial in p."""
+    prepare_correction(count, powers, nodes, wide, narrow)
+    correct_some(0, padded(n), coins, powers, narrow, rarer)
+
+
+@part
+def prepare_correction(count, powers, nodes, wide, narrow):
+    """The polynomial of :func:`correct_some`."""
     nodes[DEV_REAL, : padded(count)] = 1
     nodes[DEV_IMAG, : padded(count)] = 0
     _coefficients(count, powers, nodes, wide[0], wide[1], narrow, False)
-    x, signed, pq = coins[X], coins[SIGNED], coins[PQ]
+
+
+@part
+def correct_some(first, last, coins, powers, narrow, rarer):
+    """:func:`correct` for the items from the first to the last, in pairs of vectors."""
+    signed = coins[SIGNED]
     lanes = width(rarer)
-    for i in range(0, padded(n), 2 * lanes):
-        p, other_p = _heads(coins, i), _heads(coins, i + lanes)
+    for i in range(first, last, 2 * lanes):
+        p, other_p = _heads(signed, i), _heads(signed, i + lanes)
         shift = fill(rarer, narrow[0, powers])
         other_shift = shift
         for m in range(powers - 1, -1, -1):
             shift = shift * p + narrow[0, m]
             other_shift = other_shift * other_p + narrow[0, m]
-        store(rarer, i, _corrected(x, signed, pq, shift, i))
-        store(rarer, i + lanes, _corrected(x, signed, pq, other_shift, i + lanes))
+        store(rarer, i, _corrected(signed, shift, i))
+        store(rarer, i + lanes, _corrected(signed, other_shift, i + lanes))
 
 
 @inlined
-def _corrected(x, signed, pq, shift, i):
-    side = choose(0.0, load(signed, i), 0.0 - shift, shift)
-    y = load(x, i) + load(pq, i) * side
+def _corrected(signed, shift, i):
+    signed = load(signed, i)
+    x = absolute(signed)
+    y = x + (x - x * x) * choose(signed, 0.0, shift, 0.0 - shift)
     return choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))

@@ -10,8 +10,9 @@ _NONE = 2e-35  # the variance of a coin without a chance, see tilt.REACH
 
 
 @inlined
-def add_product(n, marks, heads, tails, rarer, z, v, flow, product):
-    """Add L(z) v to the product, of no use where a lane is marked as odd. v and flow are used up.
+def add_product(n, marks, heads, tails, rarer, z, v, flow, product, first):
+    """Add L(z) v to the product, or if this is the first of several samples, store it; of no use
+    where a lane is marked as odd. v and flow are used up.
 
     The flow of a chosen item is the probability that it is not chosen, and that of another item
     the probability that it is: y where the coin in z shows its likelier side, else 1 - y, with y
@@ -35,18 +36,21 @@ def add_product(n, marks, heads, tails, rarer, z, v, flow, product):
         mean = mean + here * at
     # L 1 = 0: less their mean, large values keep their digits.
     mean = mean / choose(whole, 0.0, whole, one)
-    out, into, of_out, of_into = zero, zero, zero, zero
+    # As much flows out of chosen items as into the others: half of the whole.
+    of_out, of_all = zero, zero
     for i in range(0, n * lanes, lanes):
-        here, chosen = load(flow, i), load(z, i)
+        here = load(flow, i)
         at = load(v, i) - mean
         store(v, i, at)
-        out = out + choose(chosen, 0.5, here, zero)
-        into = into + choose(chosen, 0.5, zero, here)
-        of_out = of_out + choose(chosen, 0.5, here * at, zero)
-        of_into = of_into + choose(chosen, 0.5, zero, here * at)
-    of_out = of_out / choose(out, 0.0, out, one)
-    of_into = of_into / choose(into, 0.0, into, one)
+        weighted = here * at
+        of_out = of_out + choose(load(z, i), 0.5, weighted, zero)
+        of_all = of_all + weighted
+    half = 0.5 * choose(whole, 0.0, whole, one + one)
+    for_chosen = (of_all - of_out) / half
+    for_others = of_out / half
     for i in range(0, n * lanes, lanes):
-        swapped_for = choose(load(z, i), 0.5, of_into, of_out)
+        swapped_for = choose(load(z, i), 0.5, for_chosen, for_others)
         here = (0.5 * load(flow, i)) * (load(v, i) - swapped_for)
-        store(product, i, load(product, i) + here)
+        if not first:
+            here = here + load(product, i)
+        store(product, i, here)
