@@ -133,7 +133,7 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
 
 
 # Not those of 8 bits: some have no infinity to forbid an item with, one has no zero.
-_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+FLOATING_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 def check_logits(name: str, logits: Any) -> None:
@@ -141,7 +141,7 @@ def check_logits(name: str, logits: Any) -> None:
     if not isinstance(logits, Tensor):
         raise TypeError(f"{name} must be a tensor, got {type(logits).__name__}")
     check_dense(name, logits)
-    if logits.dtype not in _TYPES:
+    if logits.dtype not in FLOATING_TYPES:
         raise TypeError(f"{name} must be float16, bfloat16, float32 or float64, got {logits.dtype}")
     if logits.dim() == 0 or logits.shape[-1] == 0:
         raise ValueError(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import pytest
 import torch
 import torch.utils.checkpoint
 from problems import INF, METHOD_NAMES
+from torch import Tensor
 
 import ksubset
 
@@ -77,3 +79,73 @@ def test_meta_tensors_have_shapes_and_no_values() -> None:
 
 def _seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("function", [ksubset.simple, ksubset.swap])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_planned_samples_are_those_of_the_operators(
+    function: Callable[..., Tensor], dtype: torch.dtype, shape: tuple[int, ...]
+) -> None:
+    """With a mask, a k for every row, and in half precision: values, gradients and what is
+    differentiated again. A transform keeps a call from being planned."""
+    x, w = torch.randn(2, 2, 4, 9, dtype=dtype)
+    mask = torch.rand(4, 9) < 0.7
+    mask[:, :4] = True
+    k = torch.tensor([[1], [3]], dtype=torch.int32)
+    for options in ({"mask": mask}, {"mask": mask[:, :1] | True}, {}):
+        for size in (2, k, k.expand(2, 4), torch.tensor(2)):
+
+            def draw(x: Tensor) -> Tensor:
+                return function(x, size, shape, generator=_seeded(5), **options)  # noqa: B023
+
+            def product(x: Tensor) -> Tensor:
+                return (draw(x) * w).sum()
+
+            logits = x.clone().requires_grad_()
+            z = draw(logits)
+            assert (z.shape, z.dtype) == ((*shape, 2, 4, 9), dtype)
+            unplanned, derivative = torch.func.vjp(draw, x)
+            assert torch.equal(z, unplanned)
+            (gradient,) = torch.autograd.grad(z, logits, w.expand(z.shape), create_graph=True)
+            (expected,) = derivative(w.expand(z.shape).contiguous())
+            close = {"rtol": 2e-5, "atol": 2e-6} if dtype != torch.bfloat16 else {}
+            torch.testing.assert_close(gradient, expected, **close)
+            (again,) = torch.autograd.grad(draw(logits), logits, w.expand(z.shape))
+            torch.testing.assert_close(again, expected, **close)
+            if function is ksubset.simple and dtype == torch.float64:
+                (second,) = torch.autograd.grad(gradient, logits, w)
+                hessian = torch.func.jvp(torch.func.grad(product), (x,), (w,))[1]
+                torch.testing.assert_close(second, hessian)
+
+
+def test_a_k_for_every_row_is_checked_every_time() -> None:
+    logits = torch.zeros(4, 59)  # no other test's
+    mask = torch.ones(4, 59, dtype=torch.bool)
+    mask[2, 3:] = False
+    good = torch.tensor([1, 2, 3, 59])
+    assert ksubset.simple(logits, good, mask=mask).sum() == 65
+    for wrong, row in (([1, 2, 4, 5], 2), ([1, 2, 3, 60], 3), ([-1, 2, 3, 5], 0)):
+        k = torch.tensor(wrong)
+        message = f"number of allowed items, .*, got {wrong[row]} in row \\({row},\\)"
+        with pytest.raises(ValueError, match=message):
+            ksubset.simple(logits, k, mask=mask)
+        z = ksubset.simple(logits, k, mask=mask, validate_args=False)
+        assert z.isnan().any(-1).nonzero().tolist() == [[row]]
+    with pytest.raises(TypeError, match="k must be an int or an integer tensor, got a tensor of"):
+        ksubset.simple(logits, good > 1)
+    for shape in ((5,), (4, 1), (2, 4)):
+        size = torch.ones(shape, dtype=torch.int64)
+        if shape == (5,):
+            with pytest.raises(ValueError, match="must broadcast"):
+                ksubset.simple(logits, size)
+        else:
+            assert ksubset.simple(logits, size).shape == (*torch.broadcast_shapes(shape, (4,)), 59)
+
+
+def test_a_k_that_was_written_to_cannot_be_differentiated() -> None:
+    logits, k = torch.randn(3, 61, requires_grad=True), torch.tensor([1, 2, 3])
+    z = ksubset.simple(logits, k)
+    k += 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        z.sum().backward()

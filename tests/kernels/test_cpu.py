@@ -28,9 +28,9 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     product = cpu.covariance_product(tilted, k, v)
     swapped = cpu.swap_product(tilted, k, drawn, drawn + v)
     prepared = cpu.prepare(logits, k, (3, *logits.shape))
-    again, kept = prepared.sample(logits, torch.tensor(7))
-    after = prepared.covariance_product(logits, kept, v)
-    swapped_after = prepared.swap_product(logits, kept, drawn, drawn + v)
+    again, kept = prepared.sample(logits, None, torch.tensor(7))
+    after = prepared.covariance_product(lambda: logits, None, kept, v)
+    swapped_after = prepared.swap_product(lambda: logits, None, kept, drawn, drawn + v)
     products = [product, after, swapped, swapped_after]
     return [drawn, tilted, cpu.tilt(logits, k), again, *products, *cpu.infer(logits, k)]
 

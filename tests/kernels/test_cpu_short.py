@@ -67,7 +67,7 @@ def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: t
     seed = torch.tensor((1 << 62) + n)
     drawn, tilted = cpu.sample(logits, k, random.following(seed, (3, len(k))))
     prepared = cpu.prepare(logits, k, tuple(drawn.shape))
-    again, kept = prepared.sample(logits, seed)
+    again, kept = prepared.sample(logits, None, seed)
     assert kept.dim() == 1
     torch.testing.assert_close(again, drawn, rtol=0, atol=0, equal_nan=True)
     product = cpu.covariance_product(tilted, k, v)
@@ -75,8 +75,8 @@ def test_what_a_sample_kept_serves_as_well_as_its_tilted_logits(n: int, dtype: t
     swapped = cpu.swap_product(tilted, k, drawn, each)
     tolerance = {torch.float32: 1e-6, torch.float64: 2e-15}[dtype]
     for right, after in (
-        (product, lambda kept: prepared.covariance_product(logits, kept, v)),
-        (swapped, lambda kept: prepared.swap_product(logits, kept, drawn, each)),
+        (product, lambda kept: prepared.covariance_product(lambda: logits, None, kept, v)),
+        (swapped, lambda kept: prepared.swap_product(lambda: logits, None, kept, drawn, each)),
     ):
         found = after(kept)
         torch.testing.assert_close(found, right, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -240,7 +240,7 @@ def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> 
     for found in (tilted, cpu.tilt(logits, k), cpu.infer(logits, k)[2]):
         assert torch.equal(found[~free], logits[~free])
     prepared = cpu.prepare(logits, k, tuple(drawn.shape))
-    again, kept = prepared.sample(logits, seed)
+    again, kept = prepared.sample(logits, None, seed)
     assert torch.equal(again, drawn)
     lanes = 32 // dtype.itemsize
     odd = kept.reshape(-1, n + n % 2 + KEPT, lanes)[:, n + n % 2 + ODD]
@@ -255,7 +255,7 @@ def test_items_with_infinite_logits_are_no_coins(n: int, dtype: torch.dtype) -> 
         exact[here] = torch.as_tensor(truth.covariance_product(v[row, here].double()))
         for product in (
             cpu.covariance_product(tilted, k, v),
-            prepared.covariance_product(logits, kept, v),
+            prepared.covariance_product(lambda: logits, None, kept, v),
         ):
             assert (product[row] - exact).abs().max() <= tolerance * v[row].abs().max()
             assert not product[row, ~here].any()
@@ -285,14 +285,14 @@ def test_logits_far_below_the_others_are_as_good_as_infinite(
         there = logits.masked_fill(~free, outside)
         drawn, tilted = cpu.sample(there, k, random.following(seed, (5, rows)))
         prepared = cpu.prepare(there, k, tuple(drawn.shape))
-        again, kept = prepared.sample(there, seed)
+        again, kept = prepared.sample(there, None, seed)
         lanes = 32 // dtype.itemsize
         assert not kept.reshape(-1, n + 1 + KEPT, lanes)[:, n + 1 + ODD].any()
         products = (
             cpu.covariance_product(tilted, k, v),
-            prepared.covariance_product(there, kept, v),
+            prepared.covariance_product(there.detach, None, kept, v),
             cpu.swap_product(tilted, k, drawn, v.expand(drawn.shape)),
-            prepared.swap_product(there, kept, drawn, v.expand(drawn.shape)),
+            prepared.swap_product(there.detach, None, kept, drawn, v.expand(drawn.shape)),
         )
         assert torch.equal(tilted[~free].isfinite(), there[~free].isfinite())
         log_partition, mu, _, log_mass, shift, entropy = cpu.infer(there, k)

@@ -62,7 +62,7 @@ def simple(
 
 def draw(
     operator: Callable[..., tuple[Tensor, Tensor]],
-    planned: Callable[[Tensor, _eager.Plan, Tensor], Tensor] | None,
+    planned: _eager.Planned | None,
     logits: Tensor,
     k: int | Tensor,
     sample_shape: Sequence[int],
@@ -73,8 +73,6 @@ def draw(
 ) -> Tensor:
     """Exact samples by an operator; or by its planned form, if it has one, where only autograd
     observes the call."""
-    if mask is not None and _eager.may_fold(logits, mask):
-        logits, mask = torch.where(mask, logits, -torch.inf), None
     sample_shape = check_sample_shape(sample_shape)
     key = None
     if planned is not None:
@@ -90,8 +88,10 @@ def draw(
             return _shaped(given, rows, sample_shape)
         plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:
-        return planned(logits, plan, _random((), logits.device, generator))
-    return planned(logits, plan, _seeds(plan.seeds, logits.device, generator))
+        seeds = _random((), logits.device, generator)
+    else:
+        seeds = _seeds(plan.seeds, logits.device, generator)
+    return planned(logits, mask, k if isinstance(k, Tensor) else None, seeds, plan)
 
 
 def sample(

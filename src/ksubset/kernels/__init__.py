@@ -186,57 +186,71 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tenso
         return METHODS[name].sample(Coins.from_tilted(tilted, k), seeds), tilted
 
 
-class Prepared(NamedTuple):
-    """For a caller who comes again and again with rows of the same shape, type and device, and the
-    same k."""
+Rows = Callable[[], Tensor]
+"""Gives the logits (rows, n) to a product that reads them again: some need only what was kept."""
 
-    sample: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    """(logits, seeds) -> samples, and what the product wants kept."""
-    covariance_product: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """(logits, kept, v) -> Cov v."""
-    swap_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    """(logits, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
+
+class Prepared(NamedTuple):
+    """For a caller who comes again and again with rows of the same shape, type and device.
+
+    ``k`` is None if all rows have the one that was prepared for; otherwise it has each row's own.
+    """
+
+    sample: Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+    """(logits, k, seeds) -> samples, and what the products want kept."""
+    covariance_product: Callable[[Rows, Tensor | None, Tensor, Tensor], Tensor]
+    """(logits, k, kept, v) -> Cov v."""
+    swap_product: Callable[[Rows, Tensor | None, Tensor, Tensor, Tensor], Tensor]
+    """(logits, k, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
     one_seed: bool
     """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
 
 def prepare(
     logits: Tensor,
-    k: int,
+    k: int | None,
     shape: tuple[int, ...],
     method: str,
-    check: Callable[[Tensor], None] | None = None,
+    check: Callable[[Tensor, Tensor | None], None] | None = None,
 ) -> Prepared:
-    """:func:`sample` in this shape, and the products for its rows.
+    """:func:`sample` in this shape, and the products for its rows, with the same k for all of them
+    or (None) one for each.
 
-    If there is a check, it is called with logits that may admit no sample, and raises if so.
+    If there is a check, it is called with logits and k that may admit no sample, and raises if so.
     """
     compiled = device_kernels(logits, method)
     if hasattr(compiled, "prepare"):
-        draw, product, swaps = compiled.prepare(logits, counts(logits, k), shape, check)
+        same = None if k is None else counts(logits, k)
+        draw, product, swaps = compiled.prepare(logits, same, shape, check)
         return Prepared(draw, product, swaps, one_seed=True)
 
-    def sample_in_shape(logits: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    def sample_in_shape(logits: Tensor, own: Tensor | None, seeds: Tensor) -> tuple[Tensor, Tensor]:
         if check:
-            check(logits)
+            check(logits, own)
         drawn, tilted = (
-            compiled.sample(logits, k, seeds)
+            compiled.sample(logits, k if own is None else own, seeds)
             if compiled
-            else sample(logits, counts(logits, k), seeds, method)
+            else sample(logits, _each(logits, k, own), seeds, method)
         )
         # In place: a view that leaves an autograd function costs as much as a small kernel.
         return drawn.resize_(shape), tilted
 
-    def product_after(logits: Tensor, kept: Tensor, v: Tensor) -> Tensor:
+    def product_after(logits: Rows, own: Tensor | None, kept: Tensor, v: Tensor) -> Tensor:
         if compiled:
-            return cast("Tensor", compiled.covariance_product(kept, k, v))
-        return covariance_product(kept, counts(kept, k), v, method)
+            product = compiled.covariance_product(kept, k if own is None else own, v)
+            return cast("Tensor", product)
+        return covariance_product(kept, _each(kept, k, own), v, method)
 
-    def swaps_after(logits: Tensor, kept: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    def swaps_after(logits: Rows, own: Tensor | None, kept: Tensor, z: Tensor, v: Tensor) -> Tensor:
         each = (math.prod(shape) // max(kept.numel(), 1), *kept.shape)
         z, v = z.reshape(each), v.reshape(each)
         if compiled:
-            return cast("Tensor", compiled.swap_product(kept, k, z, v))
-        return swap_product(kept, counts(kept, k), z, v, method, "product")
+            product = compiled.swap_product(kept, k if own is None else own, z, v)
+            return cast("Tensor", product)
+        return swap_product(kept, _each(kept, k, own), z, v, method, "product")
 
     return Prepared(sample_in_shape, product_after, swaps_after, one_seed=False)
+
+
+def _each(rows: Tensor, k: int | None, own: Tensor | None) -> Tensor:
+    return counts(rows, cast("int", k)) if own is None else own

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
@@ -125,66 +125,76 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Prepared(NamedTuple):
-    """For logits of one shape and type, with one k. Kept of short rows are the coins as they lay
-    side by side, of others the tilted logits."""
+    """For logits of one shape and type, with one k or (None) each row's own. Kept of short rows are
+    the coins as they lay side by side, of others the tilted logits."""
 
-    sample: Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
-    """(logits, seed) -> samples in a shape, for this seed and those that follow it, and what is
+    sample: Callable[[Tensor, Tensor | None, Tensor], tuple[Tensor, Tensor]]
+    """(logits, k, seed) -> samples in a shape, for this seed and those that follow it, and what is
     kept for the products."""
-    covariance_product: Callable[[Tensor, Tensor, Tensor], Tensor]
-    """(logits, kept, v) -> Cov v."""
-    swap_product: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-    """(logits, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
+    covariance_product: Callable[[Callable[[], Tensor], Tensor | None, Tensor, Tensor], Tensor]
+    """(logits, k, kept, v) -> Cov v."""
+    swap_product: Callable[[Callable[[], Tensor], Tensor | None, Tensor, Tensor, Tensor], Tensor]
+    """(logits, k, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
 
 
 def prepare(
     logits: Tensor,
-    k: Tensor,
+    same: Tensor | None,
     shape: tuple[int, ...],
-    check: Callable[[Tensor], None] | None = None,
+    check: Callable[[Tensor, Tensor | None], None] | None = None,
 ) -> Prepared:
-    """For logits like these. If a row admits no sample, the check is called."""
-    (rows, n), dtype, k = logits.shape, logits.dtype, k.contiguous()
+    """For logits like these, with these counts for all calls or (None) those of each. If a row
+    admits no sample, the check is called."""
+    (rows, n), dtype = logits.shape, logits.dtype
     samples = math.prod(shape) // max(rows * n, 1)
     many = room_for_coins(rows, n, logits.itemsize)
-    compiled, precision, counts = _KERNELS[dtype], PRECISIONS[dtype], k.data_ptr()
+    compiled, precision = _KERNELS[dtype], PRECISIONS[dtype]
 
-    def sample_and_keep(logits: Tensor, seed: Tensor) -> tuple[Tensor, Tensor]:
-        logits = logits.contiguous()
+    def counts(k: Tensor | None) -> Tensor:
+        return cast("Tensor", same) if k is None else k.contiguous()
+
+    def sample_and_keep(logits: Tensor, own: Tensor | None, seed: Tensor) -> tuple[Tensor, Tensor]:
+        logits, k = logits.contiguous(), counts(own)
         drawn = logits.new_empty(shape)
         kept = logits.new_empty(many) if many else torch.empty_like(logits)
         at = kept.data_ptr()
         outcome = _run(
-            compiled.sample, rows, n, samples, many, 1, logits.data_ptr(), counts,
+            compiled.sample, rows, n, samples, many, 1, logits.data_ptr(), k.data_ptr(),
             seed.data_ptr(), 0 if many else at, at if many else 0, drawn.data_ptr(),
         )  # fmt: skip
         if outcome >= IMPOSSIBLE and check:
-            check(logits)
+            check(logits, own)
         if outcome % IMPOSSIBLE:
             drawn, kept = sample(logits, k, following(seed, (samples, rows)))
             drawn = drawn.reshape(shape)
         return drawn, kept
 
-    def product_after(logits: Tensor, kept: Tensor, v: Tensor) -> Tensor:
+    def product_after(
+        logits: Callable[[], Tensor], own: Tensor | None, kept: Tensor, v: Tensor
+    ) -> Tensor:
+        k = counts(own)
         if kept.dim() == 2:
             return covariance_product(kept, k, v)
-        logits, v = logits.contiguous(), v.contiguous()
-        product = torch.empty_like(logits)
+        theta, v = logits().contiguous(), v.contiguous()
+        product = torch.empty_like(theta)
         _run(
             compiled.covariance_product, rows, n, precision.tail, precision.decay, many,
-            logits.data_ptr(), 0, kept.data_ptr(), counts, v.data_ptr(), product.data_ptr(),
+            theta.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), v.data_ptr(), product.data_ptr(),
         )  # fmt: skip
         return product
 
-    def swaps_after(logits: Tensor, kept: Tensor, z: Tensor, v: Tensor) -> Tensor:
+    def swaps_after(
+        logits: Callable[[], Tensor], own: Tensor | None, kept: Tensor, z: Tensor, v: Tensor
+    ) -> Tensor:
+        k = counts(own)
         if kept.dim() == 2:
             each = (samples, rows, n)
             return swap_product(kept, k, z.reshape(each), v.reshape(each))
-        logits, z, v = logits.contiguous(), z.contiguous(), v.contiguous()
-        product = torch.empty_like(logits)
+        theta, z, v = logits().contiguous(), z.contiguous(), v.contiguous()
+        product = torch.empty_like(theta)
         _run(
             compiled.swap_product, rows, n, samples, precision.tail, precision.decay, many,
-            logits.data_ptr(), 0, kept.data_ptr(), counts, z.data_ptr(), v.data_ptr(),
+            theta.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), z.data_ptr(), v.data_ptr(),
             product.data_ptr(),
         )  # fmt: skip
         return product

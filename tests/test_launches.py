@@ -1,0 +1,147 @@
+"""What calls would launch on a GPU, counted on a CPU.
+
+On a GPU, an eager call of a few small kernels takes as long as its launches. Their number does not
+depend on the machine, so that a test may ask for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd.profiler import profile, record_function
+
+import ksubset
+from ksubset import kernels
+from ksubset.functional import _eager, sampling
+from ksubset.kernels import cpu, random
+
+_ASIDE = "what the stub does itself"
+
+# Operations of torch that only look at memory, ask for it or move a number to the host.
+_NO_LAUNCH = {
+    f"aten::{name}"
+    for name in (
+        "empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_",
+        "view", "_unsafe_view", "reshape", "_reshape_alias", "as_strided", "expand", "expand_as",
+        "unsqueeze", "squeeze", "select", "slice", "split", "chunk", "t", "transpose", "permute",
+        "movedim", "flatten", "unflatten", "view_as", "detach", "detach_", "alias", "narrow",
+        "item", "_local_scalar_dense", "is_nonzero", "set_", "result_type", "to", "lift_fresh",
+        "broadcast_tensors", "unbind", "numel", "size", "contiguous", "clone",
+    )
+}  # fmt: skip
+
+
+class Stub:
+    """Kernels of CPUs under the interface of those of CUDA: k may be an int, nothing is prepared,
+    and every call is a launch."""
+
+    def __init__(self, launched: list[str]) -> None:
+        self._launched = launched
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name == "prepare":
+            raise AttributeError(name)
+        kernel = getattr(cpu, name)
+
+        def launch(rows: Tensor, k: Tensor | int, *rest: Any) -> Any:
+            self._launched.append(name)
+            with record_function(_ASIDE):
+                return kernel(rows, kernels.counts(rows, k) if isinstance(k, int) else k, *rest)
+
+        return launch
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Counter[str]]:
+    """A function that runs a call twice, as if CPU tensors were on a GPU, and counts the launches of
+    the second run: the library's own kernels and operations of torch, by name."""
+    launched: list[str] = []
+    stub = Stub(launched)
+
+    def stub_for(logits: Tensor, method: str) -> Any:
+        return stub if method == "auto" else None
+
+    monkeypatch.setattr(kernels, "device_kernels", stub_for)
+
+    def following(*arguments: Any) -> Tensor:  # on a GPU all seeds are one call's
+        with record_function(_ASIDE):
+            return random.following(*arguments)
+
+    monkeypatch.setattr(sampling, "following", following)
+    monkeypatch.setattr(_eager, "_PLANS", {})
+
+    def count(call: Callable[[], Any]) -> Counter[str]:
+        call()
+        launched.clear()
+        with profile(use_kineto=False) as record:
+            call()
+        return Counter(launched) + _operations(record.function_events)
+
+    return count
+
+
+def _operations(events: Any) -> Counter[str]:
+    """Operations that call no other one, besides those that launch nothing."""
+    found: Counter[str] = Counter()
+    for event in events:
+        above = event
+        while above is not None and above.name != _ASIDE:
+            above = above.cpu_parent
+        if above is not None or not event.name.startswith("aten::") or event.name in _NO_LAUNCH:
+            continue
+        children = [e for e in event.cpu_children if e.name.startswith("aten::")]
+        if all(child.name in _NO_LAUNCH for child in children):
+            found[event.name.removeprefix("aten::")] += 1
+    return found
+
+
+Count = Callable[[Callable[[], Any]], Counter[str]]
+
+
+class Problem:
+    """Rows of a length that no other test has, and what is asked of them."""
+
+    def __init__(self) -> None:
+        self.logits, self.weights = torch.randn(2, 6, 37)
+        self.mask = torch.rand(6, 37) < 0.9
+        self.sizes = torch.tensor([1, 2, 3, 4, 5, 6])
+
+    def both(
+        self, function: Callable[..., Tensor], *arguments: Any, dtype: torch.dtype, **options: Any
+    ) -> Callable[[], Any]:
+        """Forward and backward."""
+        logits = self.logits.to(dtype).requires_grad_()
+        weights = self.weights.to(dtype)
+
+        def call() -> Any:
+            value = function(logits, *arguments, **options)
+            return torch.autograd.grad(
+                value, logits, weights if value.dim() == 2 else weights[:, 0]
+            )
+
+        return call
+
+
+@pytest.mark.parametrize("name", ["simple", "swap"])
+def test_samples(name: str, launches: Count) -> None:
+    """Random numbers, a sample, a product, and what makes float32 rows of the arguments."""
+    p, function = Problem(), getattr(ksubset, name)
+
+    def count(k: Any, dtype: torch.dtype = torch.float32, **options: Any) -> Counter[str]:
+        return launches(p.both(function, k, dtype=dtype, validate_args=False, **options))
+
+    product = "covariance_product" if name == "simple" else "swap_product"
+    least = Counter({"random_": 1, "sample": 1, product: 1})
+    assert count(3) == least
+    assert count(p.sizes) == least
+    masked = least + Counter({"where": 1, "scalar_tensor": 1})
+    assert count(3, mask=p.mask) == masked
+    assert count(p.sizes, mask=p.mask[:1]) == masked
+    # There and back, both ways; swap reads its samples again.
+    copies = 4 if name == "simple" else 5
+    assert count(3, torch.bfloat16) == least + Counter({"copy_": copies})
