@@ -58,8 +58,8 @@ class Stub:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Counter[str]]:
-    """A function that runs a call twice, as if CPU tensors were on a GPU, and counts the launches of
-    the second run: the library's own kernels and operations of torch, by name."""
+    """A function that runs a call twice, as if CPU tensors were on a GPU, and counts the launches
+    of the second run: the library's own kernels and operations of torch, by name."""
     launched: list[str] = []
     stub = Stub(launched)
 
