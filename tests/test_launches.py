@@ -17,8 +17,10 @@ from torch.autograd.profiler import profile, record_function
 
 import ksubset
 from ksubset import kernels
+from ksubset.estimators import ReinMax
 from ksubset.functional import _eager, sampling
-from ksubset.kernels import cpu, random
+from ksubset.kernels import cpu, log_outcome, random
+from ksubset.kernels.largest import k_largest
 
 _ASIDE = "what the stub does itself"
 
@@ -36,6 +38,12 @@ _NO_LAUNCH = {
 }  # fmt: skip
 
 
+_TORCH: dict[str, Any] = {  # what CPUs have no kernels for
+    "log_outcome": lambda tilted, k, log_mass, z: log_outcome(tilted, log_mass, k, z, "dp"),
+    "mode": k_largest,
+}
+
+
 class Stub:
     """Kernels of CPUs under the interface of those of CUDA: k may be an int, nothing is prepared,
     and every call is a launch."""
@@ -46,9 +54,11 @@ class Stub:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name == "prepare":
             raise AttributeError(name)
-        kernel = getattr(cpu, name)
+        kernel = _TORCH.get(name) or getattr(cpu, name)
 
         def launch(rows: Tensor, k: Tensor | int, *rest: Any) -> Any:
+            if name == "log_outcome":  # masses come before k
+                k, rest = rest[0], (k, *rest[1:])
             self._launched.append(name)
             with record_function(_ASIDE):
                 return kernel(rows, kernels.counts(rows, k) if isinstance(k, int) else k, *rest)
@@ -58,8 +68,8 @@ class Stub:
 
 @pytest.fixture
 def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], Counter[str]]:
-    """A function that runs a call twice, as if CPU tensors were on a GPU, and counts the launches
-    of the second run: the library's own kernels and operations of torch, by name."""
+    """A function that runs a call twice, as if CPU tensors were on a GPU, and counts what the
+    second run launches: the library's own kernels and operations of torch, by name."""
     launched: list[str] = []
     stub = Stub(launched)
 
@@ -78,7 +88,7 @@ def launches(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], Any]], C
     def count(call: Callable[[], Any]) -> Counter[str]:
         call()
         launched.clear()
-        with profile(use_kineto=False) as record:
+        with profile(use_kineto=False, record_shapes=True) as record:
             call()
         return Counter(launched) + _operations(record.function_events)
 
@@ -94,6 +104,8 @@ def _operations(events: Any) -> Counter[str]:
             above = above.cpu_parent
         if above is not None or not event.name.startswith("aten::") or event.name in _NO_LAUNCH:
             continue
+        if event.name == "aten::copy_" and not any(event.input_shapes):
+            continue  # a number that becomes an argument of a launch
         children = [e for e in event.cpu_children if e.name.startswith("aten::")]
         if all(child.name in _NO_LAUNCH for child in children):
             found[event.name.removeprefix("aten::")] += 1
@@ -112,7 +124,11 @@ class Problem:
         self.sizes = torch.tensor([1, 2, 3, 4, 5, 6])
 
     def both(
-        self, function: Callable[..., Tensor], *arguments: Any, dtype: torch.dtype, **options: Any
+        self,
+        function: Callable[..., Tensor],
+        *arguments: Any,
+        dtype: torch.dtype = torch.float32,
+        **options: Any,
     ) -> Callable[[], Any]:
         """Forward and backward."""
         logits = self.logits.to(dtype).requires_grad_()
@@ -145,3 +161,30 @@ def test_samples(name: str, launches: Count) -> None:
     # There and back, both ways; swap reads its samples again.
     copies = 4 if name == "simple" else 5
     assert count(3, torch.bfloat16) == least + Counter({"copy_": copies})
+
+
+def test_scalars(launches: Count) -> None:
+    """A pass of inference; and backward, what the formula of the derivative asks for."""
+    p = Problem()
+    forward = Counter({"infer": 1, "fill_": 1})  # k for every row
+    found = launches(p.both(ksubset.entropy, 3, validate_args=False))
+    assert found == forward + Counter({"covariance_product": 1, "neg": 1, "mul": 1})
+    z = ksubset.sample(p.logits, 3)
+    found = launches(p.both(ksubset.log_prob, 3, z, validate_args=False))
+    assert found == forward + Counter({"log_outcome": 1, "sub": 1, "mul": 1})
+
+
+def test_reinmax(launches: Count, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels that it cannot do without, once each, and the second-order term."""
+    monkeypatch.setattr(_eager, "check_values", lambda checked: None)  # not done on a GPU
+    found = launches(Problem().both(ReinMax().sample, 3))
+    kernels_used = Counter({"sample": 1, "covariance_product": 1, "infer": 1})
+    assert kernels_used <= found
+    assert found.total() <= 13
+
+
+def test_mode(launches: Count) -> None:
+    p = Problem()
+    for k in (3, p.sizes):
+        found = launches(lambda: ksubset.mode(p.logits, k, validate_args=False))  # noqa: B023
+        assert found - Counter({"fill_": 1}) == Counter({"mode": 1})

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ksubset import functional
-from ksubset.estimators.base import Pathwise, batch_logits, only_gradient
+from ksubset.estimators.base import Pathwise
+from ksubset.functional.swaps import draw_by
 
 
 class ReinMax(Pathwise):
@@ -18,6 +18,8 @@ class ReinMax(Pathwise):
 
     Unbiased for every loss that is quadratic in z, where SIMPLE is for linear ones; for k = 1 it is
     the published estimator. Derivation: docs/estimators.md.
+
+    A second derivative treats Cov and :math:`z - \mu` as constants.
 
     Logits (..., n) become k-hot samples (*sample_shape, ..., n).
 
@@ -42,11 +44,4 @@ class ReinMax(Pathwise):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        rows = batch_logits(logits, k, mask)
-        z = functional.sample(rows, k, sample_shape, generator=generator)
-        mu = functional.marginals(rows, k)
-        # The gradient of log p(z) is z - mu.
-        score = functional.log_prob(rows, k, z).unsqueeze(-1)
-        away = (z - mu).detach()
-        carried = 0.5 * mu + torch.where(away == 0, 0, 0.5 * away * score)
-        return z + only_gradient(carried.to(z.dtype))
+        return draw_by("reinmax", logits, k, sample_shape, mask, generator, "auto", None)

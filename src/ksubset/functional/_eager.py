@@ -2,10 +2,10 @@
 
 On a GPU a small kernel takes less time than each operator around it, and than the checks before
 it. Where only autograd observes the call (no compiler, transform, subclass or forward mode),
-:func:`simple` and :func:`swap` go from the user's logits to samples in the user's shape in one
-step. Arguments of a kind seen before are not checked again, except for their values, and not for
-these where a kernel notices by itself what cannot be sampled. The operators of ``_primitives`` give
-the same numbers.
+:func:`simple`, :func:`swap` and :func:`reinmax` go from the user's logits to samples in the user's
+shape in one step. Arguments of a kind seen before are not checked again, except for their values,
+and not for these where a kernel notices by itself what cannot be sampled. The operators of
+``_primitives`` give the same numbers.
 """
 
 from __future__ import annotations
@@ -223,6 +223,19 @@ def _swap_product(saved: _Saved, grad: Tensor, planned: bool) -> Tensor:
     return _primitives.swap_product(tilted, k, z, grad, plan.method, "product")
 
 
+def _reinmax_product(saved: _Saved, grad: Tensor, planned: bool) -> Tensor:
+    plan, z, grad = saved.plan, saved.each(cast("Tensor", saved.z)), saved.each(grad)
+    each = plan.seeds[0], *plan.rows
+    z, grad = z.detach().reshape(each), grad.reshape(each)
+    if planned:
+        total = grad[0] if len(grad) == 1 else grad.sum(0)
+        covariance = plan.kernels.covariance_product(saved.rows, saved.k, saved.kept, total)
+        mu = plan.kernels.marginals(saved.rows(), saved.k)
+        return kernels.second_order(covariance, z - mu, grad)
+    tilted, k = saved.tilted()
+    return _primitives.swap_product(tilted, k, z, grad, plan.method, "reinmax")
+
+
 class _Simple(_Planned):
     product, keeps_samples = staticmethod(_covariance_product), False
 
@@ -239,6 +252,14 @@ class _Swap(_Planned):
         return _Swap.draw(ctx, *given)
 
 
+class _ReinMax(_Planned):
+    product, keeps_samples = staticmethod(_reinmax_product), True
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        return _ReinMax.draw(ctx, *given)
+
+
 Planned = Callable[[Tensor, "Tensor | None", "Tensor | None", Tensor, Plan], Tensor]
 """(logits, mask, k, seeds, plan) -> samples; k is a tensor where the plan has none."""
 
@@ -247,3 +268,5 @@ simple: Planned = cast("Any", _Simple).apply
 """Exact samples whose gradient is Cov g."""
 swap: Planned = cast("Any", _Swap).apply
 """Exact samples whose gradient is that of swaps by the product plan."""
+reinmax: Planned = cast("Any", _ReinMax).apply
+"""Exact samples whose gradient is ReinMax's."""

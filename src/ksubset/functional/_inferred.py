@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -10,27 +11,16 @@ from torch import Tensor
 from ksubset._arguments import Problem, check_dense, check_device, check_indices, check_support
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
-from ksubset.kernels.coins import can_synchronise, wide_sum
+from ksubset.kernels.coins import can_synchronise, log_outcome, wide_sum
 
-__all__ = ["Inferred", "Kept", "finite", "infer", "without_infinite_gradients"]
-
-
-def finite(t: Tensor) -> Tensor:
-    """t with zeros for what is infinite or NaN."""
-    return torch.where(t.isfinite(), t, 0)
-
-
-def without_infinite_gradients(logits: Tensor) -> Tensor:
-    """A log-partition over the finite logits does not depend on the others. (Products with a
-    covariance vanish there by themselves.)"""
-    return torch.where(logits.isfinite(), logits, logits.detach())
+__all__ = ["Inferred", "Kept", "infer"]
 
 
 class Inferred(NamedTuple):
     """The results for all rows of a problem."""
 
     given: Problem
-    theta: Tensor  # (rows, n): the logits; infinite ones have no gradient
+    method: str
     total: Tensor  # (rows,): the log-partition over the finite logits
     mu: Tensor  # (rows, n): the marginals
     tilted: Tensor  # (rows, n)
@@ -43,7 +33,7 @@ class Inferred(NamedTuple):
 
     def log_partition(self) -> Tensor:
         """(...), +inf where an item is forced."""
-        forced = (self.theta == torch.inf).any(-1) & ~self.total.isnan()
+        forced = (self.given.logits == torch.inf).any(-1) & ~self.total.isnan()
         value = torch.where(forced, torch.inf, self.total)
         return self.given.scalar(attach(value, self.total))
 
@@ -51,19 +41,17 @@ class Inferred(NamedTuple):
         """Of k-hot vectors (..., n): (...)."""
         given = self.given
         _check_batch("value", value, "n", given.n, given)
-        wide = given._replace(dtype=given.logits.dtype)
-        tilted, total = wide.vector(self.tilted), wide.scalar(self.total)
-        z = value.detach().to(tilted.dtype)
-        surrogate = (z * finite(wide.vector(self.theta))).sum(-1) - total
-
-        size = given.k.reshape(given.batch_shape)
-        binary = ((z == 0) | (z == 1)).all(-1)
+        z = value.detach().to(self.tilted.dtype)
         if validate:
-            check_support(value, binary, size)
-        exact = _log_outcome(tilted.detach(), z > 0) - wide.scalar(self.log_mass)
-        outside = z.sum(-1) != size
-        exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
-        return attach(exact.masked_fill(~binary, torch.nan).to(tilted.dtype), surrogate)
+            check_support(value, ((z == 0) | (z == 1)).all(-1), given.k.reshape(given.batch_shape))
+        known = [self.tilted, self.mu, self.log_mass, given.k]
+        shape = torch.broadcast_shapes(z.shape[:-1], given.batch_shape)
+        samples = shape[: len(shape) - len(given.batch_shape)]
+        if shape != (*samples, *given.batch_shape):  # rows have several values side by side
+            samples = torch.Size()
+            known = [_repeated(x, given.batch_shape, shape) for x in known]
+        z = z.expand(*shape, given.n).reshape(math.prod(samples), *known[0].shape)
+        return _primitives.log_outcome(*known, z, self.method).reshape(shape)
 
     def log_prob_indices(self, k: int, indices: Tensor, validate: bool) -> Tensor:
         """Of sets of k indices (..., k), in any order: (...).
@@ -89,10 +77,11 @@ class Inferred(NamedTuple):
             return x.reshape(-1).index_select(0, place.reshape(-1)).reshape(place.shape)
 
         t = self.tilted.detach()
+        theta = torch.where(given.logits.isfinite(), given.logits, 0)
         top = t.topk(k).indices
         rank = torch.arange(k, device=top.device).expand_as(top)
         rank = torch.full_like(t, k, dtype=torch.int64).scatter(1, top, rank)
-        exact = _log_outcome(t, rank < k) - self.log_mass
+        exact = log_outcome(t, rank < k) - self.log_mass
 
         held = chosen(rank)  # k: not of the most likely subset
         missing = torch.ones((*place.shape[:-1], k + 1), dtype=torch.bool, device=place.device)
@@ -102,17 +91,14 @@ class Inferred(NamedTuple):
         lost = torch.where(missing, lost, 0)
         exact = exact.reshape(given.batch_shape) + wide_sum(gained) - wide_sum(lost)
         exact = torch.where(outside & ~exact.isnan(), -torch.inf, exact)
-        surrogate = chosen(finite(self.theta)).sum(-1) - given.scalar(self.total)
+        surrogate = chosen(theta).sum(-1) - given.scalar(self.total)
         return attach(exact.to(surrogate.dtype), surrogate)
 
 
-def _log_outcome(t: Tensor, heads: Tensor) -> Tensor:
-    """The log-probability of which coins of logits t show heads: that of every coin's more likely
-    side, less abs(t) for each that shows the other; terms of one sign."""
-    far = t.abs()
-    rarer = heads != (t > 0)
-    likely = wide_sum(torch.log1p(-torch.sigmoid(-far)))
-    return likely - wide_sum(torch.where(rarer, far, 0))
+def _repeated(rows: Tensor, batch_shape: torch.Size, shape: torch.Size) -> Tensor:
+    """Rows (rows, ...) of a batch, as those of a larger one that it broadcasts to."""
+    own = rows.shape[1:]
+    return rows.reshape(*batch_shape, *own).expand(*shape, *own).reshape(-1, *own)
 
 
 def _check_batch(name: str, value: Any, last: str, size: int, given: Problem) -> None:
@@ -135,8 +121,7 @@ def _check_batch(name: str, value: Any, last: str, size: int, given: Problem) ->
 
 def infer(given: Problem, method: str) -> Inferred:
     """Infer from the rows."""
-    theta = without_infinite_gradients(given.logits)
-    return Inferred(given, theta, *_primitives.infer(theta, given.k, method))
+    return Inferred(given, method, *_primitives.infer(given.logits, given.k, method))
 
 
 class _Record(NamedTuple):
@@ -164,7 +149,7 @@ class Kept:
         """:func:`infer`, for what is given by these tensors."""
         if not all(map(_may_be_kept, tensors)):
             return infer(given, method)
-        theta = without_infinite_gradients(given.logits)
+        theta = given.logits
         record, state = self._record, (method, *map(_state, tensors))
         if (
             record is None
@@ -173,9 +158,8 @@ class Kept:
         ):
             known = _primitives.know(theta, given.k, method)
             self._record = record = _Record(tensors, state, known)
-        return Inferred(
-            given, theta, *_primitives.infer_known(theta, given.k, method, record.known)
-        )
+        known = _primitives.infer_known(theta, given.k, method, record.known)
+        return Inferred(given, method, *known)
 
 
 def _may_be_kept(tensor: Tensor) -> bool:

@@ -37,6 +37,7 @@ __all__ = [
     "entropy",
     "exchange",
     "infer",
+    "log_outcome",
     "sample",
     "swap",
     "swap_product",
@@ -223,10 +224,10 @@ class _Infer(_SingleLevelFunction):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, k, ctx.method = inputs
+        logits, k, ctx.method = inputs
         _, marginals, tilted, log_mass, shift = output
         ctx.mark_non_differentiable(log_mass, shift)
-        _save(ctx, k, marginals, tilted)
+        _save(ctx, logits, k, marginals, tilted)
 
     @staticmethod
     def backward(
@@ -236,10 +237,10 @@ class _Infer(_SingleLevelFunction):
         for_tilted: Tensor | None,
         *_: Any,
     ) -> Any:
-        k, marginals, tilted = ctx.saved_tensors
+        logits, k, marginals, tilted = ctx.saved_tensors
         grad = None
         if for_log_partition is not None:
-            grad = for_log_partition.unsqueeze(-1) * marginals
+            grad = for_log_partition.unsqueeze(-1) * _not_forced(marginals, logits)
         if for_marginals is not None:
             grad = _add(grad, covariance_product(tilted, k, for_marginals, ctx.method))
         if for_tilted is not None:
@@ -248,9 +249,15 @@ class _Infer(_SingleLevelFunction):
 
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
-        k, marginals, tilted = _primals(ctx)
+        logits, k, marginals, tilted = _primals(ctx)
         moved = covariance_product(tilted, k, tangent, ctx.method)
-        return (marginals * tangent).sum(-1), moved, tangent.clone(), None, None
+        of_log_partition = (_not_forced(marginals, logits) * tangent).sum(-1)
+        return of_log_partition, moved, tangent.clone(), None, None
+
+
+def _not_forced(marginals: Tensor, logits: Tensor) -> Tensor:
+    """The derivative of a log-partition over the finite logits."""
+    return marginals.masked_fill(logits.detach() == torch.inf, 0)
 
 
 Known = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
@@ -289,8 +296,9 @@ class _Entropy(_SingleLevelFunction):
         k, tilted = ctx.saved_tensors
         grad = for_tilted
         if for_entropy is not None:
-            direction = -for_entropy.unsqueeze(-1) * _finite(tilted)
-            grad = _add(grad, covariance_product(tilted, k, direction, ctx.method))
+            # What is not free, at infinity, is nothing to a covariance product.
+            product = covariance_product(tilted, k, tilted, ctx.method)
+            grad = _add(grad, product * -for_entropy.unsqueeze(-1))
         return grad, None, None
 
     @staticmethod
@@ -366,6 +374,43 @@ def _distance(tilted_p: Tensor, tilted_q: Tensor, dtype: torch.dtype) -> Tensor:
     total = spread.sum(-1, keepdim=True).clamp_min(torch.finfo(spread.dtype).tiny)
     mean = (spread / total * distance.detach()).sum(-1, keepdim=True)
     return (distance - mean).to(dtype)
+
+
+class _LogOutcome(_SingleLevelFunction):
+    """(tilted, marginals, log_mass, k, z, method) -> log p(z_s), (samples, rows).
+
+    Its gradient z - mu accounts for everything that depends on the logits: nothing flows through
+    marginals and masses, except that a second derivative finds the covariance in the former.
+    """
+
+    @staticmethod
+    def kernel(
+        tilted: Tensor, marginals: Tensor, log_mass: Tensor, k: Tensor, z: Tensor, method: str
+    ) -> Tensor:
+        return kernels.log_outcome(tilted, log_mass, k, z, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, marginals, _, _, z, _ = inputs
+        _save(ctx, marginals, z)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        for_tilted = None
+        if grad is not None:
+            marginals, z = ctx.saved_tensors
+            if len(z) == 1:
+                for_tilted = (z[0] - marginals) * grad[0].unsqueeze(-1)
+            else:
+                for_tilted = ((z - marginals) * grad.unsqueeze(-1)).sum(0)
+        return for_tilted, *(None,) * 5
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor | None, *_: Any) -> Any:
+        marginals, z = _primals(ctx)
+        if tangent is None:
+            return z.new_zeros(z.shape[:-1])
+        return ((z - marginals) * tangent).sum(-1)
 
 
 class _CovarianceProduct(_SingleLevelFunction):
@@ -466,7 +511,7 @@ class _Sample(_SingleLevelFunction):
 class _Swap(_SingleLevelFunction):
     """(logits, k, seeds, method, plan) -> samples (samples, rows, n), tilted.
 
-    The derivative is that of swap with this plan.
+    The derivative is a symmetric product L(z), that of swaps with this plan, or ReinMax's.
     """
 
     @staticmethod
@@ -612,6 +657,14 @@ divergence = _register(
     lambda tilted_p, tilted_q, marginals_p, *rest: marginals_p.new_empty(marginals_p.shape[0]),
     rows_in=(*(0,) * 9, None),
     rows_out=(0,),
+)
+log_outcome = _register(
+    "log_outcome",
+    "(Tensor tilted, Tensor marginals, Tensor log_mass, Tensor k, Tensor z, str method) -> Tensor",
+    _LogOutcome,
+    lambda tilted, marginals, log_mass, k, z, method: tilted.new_empty(z.shape[:-1]),
+    rows_in=(0, 0, 0, 0, 1, None),
+    rows_out=(1,),
 )
 covariance_product = _register(
     "covariance_product",

@@ -33,6 +33,7 @@ from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.functional._inferred import infer
 from ksubset.kernels.coins import Coins, sum_without_overflow, widest
+from ksubset.kernels.largest import k_largest
 
 __all__ = [
     "covariance_matrix",
@@ -109,7 +110,8 @@ def log_prob_exactly_k(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    _, theta, total, _, tilted, log_mass, shift = infer(given, method)
+    total, _, tilted, log_mass, shift = _primitives.infer(given.logits, given.k, method)
+    theta = given.logits
     free = theta.isfinite()
     finite = torch.where(free, theta, 0)
     surrogate = total - torch.where(free, _softplus(finite), 0).sum(-1)
@@ -569,11 +571,7 @@ def mode(
         tensor([0., 1., 1., 0.])
     """
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta, size = given.logits.detach(), given.k.unsqueeze(-1)
-    order = theta.sort(dim=-1, descending=True, stable=True).indices
-    rank = torch.arange(given.n, device=theta.device).expand_as(order)
-    chosen = torch.zeros_like(theta).scatter(-1, order, (rank < size).to(theta.dtype))
-    impossible = theta.isnan().any(-1, keepdim=True)
-    impossible |= size > (theta > -torch.inf).sum(-1, keepdim=True)
-    impossible |= size < (theta == torch.inf).sum(-1, keepdim=True)
-    return given.vector(chosen.masked_fill(impossible, torch.nan))
+    theta, size = given.logits.detach(), k if type(k) is int else given.k
+    if _primitives.plain_eager((theta, size)):
+        return given.vector(kernels.mode(theta, size))
+    return given.vector(k_largest(theta, size))

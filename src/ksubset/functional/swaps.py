@@ -67,11 +67,14 @@ def swap(
     """
     if plan not in PLANS:
         raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+    return draw_by(plan, logits, k, sample_shape, mask, generator, method, validate_args)
+
+
+def draw_by(plan: str, *arguments: Any) -> Tensor:
+    """Exact samples whose gradient is a symmetric product: with a plan of swaps, or "reinmax"."""
 
     def sample_rows(*problem: Any) -> tuple[Tensor, Tensor]:
         return _primitives.swap(*problem, plan)
 
-    planned = _eager.swap if plan == "product" else None
-    return draw(
-        sample_rows, planned, logits, k, sample_shape, mask, generator, method, validate_args
-    )
+    planned = {"product": _eager.swap, "reinmax": _eager.reinmax}.get(plan)
+    return draw(sample_rows, planned, *arguments)

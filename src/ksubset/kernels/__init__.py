@@ -24,7 +24,8 @@ from ksubset.kernels import dp, halving, jets, spectral, tree
 from ksubset.kernels.choice import for_moments, for_samples
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.device import are_compiled, device_kernels
-from ksubset.kernels.swaps import exact_plan, exchange, flows, product_plan
+from ksubset.kernels.largest import k_largest
+from ksubset.kernels.swaps import exact_plan, exchange, flows, product_plan, second_order
 
 __all__ = [
     "METHODS",
@@ -37,8 +38,11 @@ __all__ = [
     "entropy",
     "exchange",
     "infer",
+    "log_outcome",
+    "mode",
     "prepare",
     "sample",
+    "second_order",
     "swap_product",
     "third_cumulant_product",
     "tilt",
@@ -147,6 +151,27 @@ def divergence(
     return torch.where(impossible, torch.inf, value.clamp_min(0)).to(marginals.dtype)
 
 
+def log_outcome(tilted: Tensor, log_mass: Tensor, k: Tensor, z: Tensor, method: str) -> Tensor:
+    """log p(z_s), (samples, rows), of z (samples, rows, n) in the type of ``tilted``, from what
+    :func:`infer` knows. -inf where there are not k ones, NaN where anything else is in z."""
+    compiled = device_kernels(tilted, method)
+    if hasattr(compiled, "log_outcome"):
+        return cast("Tensor", compiled.log_outcome(tilted, log_mass, k, z))
+    value = _coins.log_outcome(tilted, z > 0) - log_mass
+    wrong = (z.sum(-1) != k) & ~value.isnan()
+    value = value.masked_fill(wrong, -torch.inf)
+    return value.masked_fill(((z != 0) & (z != 1)).any(-1), torch.nan).to(tilted.dtype)
+
+
+def mode(logits: Tensor, k: Tensor | int) -> Tensor:
+    """k-hot (rows, n) at the k largest logits, the first of those that are equal. NaN where no
+    subset is possible."""
+    compiled = device_kernels(logits, "auto")
+    if hasattr(compiled, "mode"):
+        return cast("Tensor", compiled.mode(logits, k))
+    return k_largest(logits, k)
+
+
 def covariance_product(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
     """Cov v, (rows, n)."""
     if compiled := device_kernels(tilted, method):
@@ -160,8 +185,12 @@ def third_cumulant_product(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, meth
 
 
 def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
-    """sum_s L(z_s) v_s, (rows, n), with a plan of :mod:`.swaps`, "product" or "exact", at samples
-    (samples, rows, n)."""
+    """sum_s L(z_s) v_s, (rows, n), at samples (samples, rows, n): with a plan of :mod:`.swaps`,
+    "product" or "exact", or with ReinMax's L, "reinmax"."""
+    if plan == "reinmax":
+        total = v[0] if len(v) == 1 else v.sum(0)
+        covariance = covariance_product(tilted, k, total, method)
+        return second_order(covariance, z - infer(tilted, k, method)[1], v)
     if plan == "product" and (compiled := device_kernels(tilted, method)):
         return compiled.swap_product(tilted, k, z, v)
     coins = Coins.from_tilted(tilted, k)
@@ -202,6 +231,8 @@ class Prepared(NamedTuple):
     """(logits, k, kept, v) -> Cov v."""
     swap_product: Callable[[Rows, Tensor | None, Tensor, Tensor, Tensor], Tensor]
     """(logits, k, kept, z, v) -> sum_s L(z_s) v_s, z and v in the shape of the samples."""
+    marginals: Callable[[Tensor, Tensor | None], Tensor]
+    """(logits, k) -> marginals."""
     one_seed: bool
     """Whether ``sample`` takes a scalar and goes on from it by itself: random.following."""
 
@@ -219,10 +250,16 @@ def prepare(
     If there is a check, it is called with logits and k that may admit no sample, and raises if so.
     """
     compiled = device_kernels(logits, method)
+
+    def marginals(logits: Tensor, own: Tensor | None) -> Tensor:
+        if compiled and not hasattr(compiled, "prepare"):
+            return cast("Tensor", compiled.infer(logits, k if own is None else own)[1])
+        return infer(logits, _each(logits, k, own), method)[1]
+
     if hasattr(compiled, "prepare"):
         same = None if k is None else counts(logits, k)
         draw, product, swaps = compiled.prepare(logits, same, shape, check)
-        return Prepared(draw, product, swaps, one_seed=True)
+        return Prepared(draw, product, swaps, marginals, one_seed=True)
 
     def sample_in_shape(logits: Tensor, own: Tensor | None, seeds: Tensor) -> tuple[Tensor, Tensor]:
         if check:
@@ -249,7 +286,7 @@ def prepare(
             return cast("Tensor", product)
         return swap_product(kept, _each(kept, k, own), z, v, method, "product")
 
-    return Prepared(sample_in_shape, product_after, swaps_after, one_seed=False)
+    return Prepared(sample_in_shape, product_after, swaps_after, marginals, one_seed=False)
 
 
 def _each(rows: Tensor, k: int | None, own: Tensor | None) -> Tensor:

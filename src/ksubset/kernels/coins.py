@@ -46,6 +46,15 @@ def wide_sum(x: Tensor) -> Tensor:
     return x.sum(-1, dtype=widest(x))
 
 
+def log_outcome(t: Tensor, heads: Tensor) -> Tensor:
+    """The log-probability of which coins of logits t show heads: that of every coin's more likely
+    side, less abs(t) for each that shows the other; terms of one sign."""
+    far = t.abs()
+    rarer = heads != (t > 0)
+    likely = wide_sum(torch.log1p(-torch.sigmoid(-far)))
+    return likely - wide_sum(torch.where(rarer, far, 0))
+
+
 def log_outcomes(t: Tensor) -> tuple[Tensor, Tensor]:
     """log p and log q of coins with logits t; finite also where they only meet a weight of 0."""
     likelier = torch.nn.functional.logsigmoid(t.abs())

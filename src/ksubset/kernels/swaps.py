@@ -47,6 +47,22 @@ def product_plan(deviations: Tensor, v: Tensor) -> Tensor:
     return 0.5 * deviations.abs() * (v - swapped_for)
 
 
+def second_order(covariance: Tensor, deviations: Tensor, v: Tensor) -> Tensor:
+    """ReinMax's (Cov v + (z - mu) (z - mu) . v) / 2, added up over samples: (rows, n).
+
+    Args:
+        covariance: Cov times the sum of v over samples, (rows, n).
+        deviations: z - mu, (samples, rows, n).
+        v: (samples, rows, n).
+    """
+    if len(v) == 1:
+        deviations, v = deviations[0], v[0]
+    along = (deviations * torch.where(deviations == 0, 0, v)).sum(-1, keepdim=True)
+    if deviations.dim() == 2:
+        return torch.addcmul(covariance, deviations, along).mul_(0.5)
+    return (covariance + (deviations * along).sum(0)) * 0.5
+
+
 def exact_plan(deviations: Tensor, tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
     """With the rates of the theorem: (rows, n).
 

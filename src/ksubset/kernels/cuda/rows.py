@@ -13,9 +13,21 @@ from torch import Tensor
 from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
 from ksubset.kernels.cuda.moments import coins, moments, rarer_sides
+from ksubset.kernels.cuda.outcome import log_outcome, mode
 from ksubset.kernels.cuda.sampling import draw, one_by_one
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
 from ksubset.kernels.cuda.tilt import add3, add4, tilt_row
+
+__all__ = [
+    "MAX_ITEMS",
+    "covariance_product",
+    "infer",
+    "log_outcome",
+    "mode",
+    "sample",
+    "swap_product",
+    "tilt",
+]
 
 MAX_ITEMS = 8192
 _INF = tl.constexpr(float("inf"))

@@ -22,6 +22,9 @@ from ksubset.kernels.cuda.long.moments import fill, moments
 from ksubset.kernels.cuda.long.moments import swap_product as swap_row
 from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds, whole_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
+from ksubset.kernels.cuda.outcome import log_outcome
+
+__all__ = ["covariance_product", "infer", "log_outcome", "sample", "swap_product", "tilt"]
 
 
 class Shape(NamedTuple):
