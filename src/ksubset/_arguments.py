@@ -17,9 +17,14 @@ class Problem(NamedTuple):
     """A batch of k-subset laws as the primitives take it."""
 
     logits: Tensor  # (rows, n), float32 or float64, masked items at -inf
-    k: Tensor  # (rows,), int64
+    size: Tensor | int  # k: each row's, (rows,), int64, or the same for all
     batch_shape: torch.Size
     dtype: torch.dtype  # the user's, for vectors
+
+    @property
+    def k(self) -> Tensor:
+        """Each row's."""
+        return self.size if isinstance(self.size, Tensor) else counts(self.logits, self.size)
 
     @property
     def n(self) -> int:
@@ -83,7 +88,9 @@ def problem(
     if _is_simple(logits, k, mask, more):
         return _simple_problem(logits, k, names, validate_args)
     sizes = _sizes(k, n, logits, names.k)
-    shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: sizes.shape}
+    shapes: dict[str, tuple[int, ...]] = {names.logits: logits.shape[:-1], names.k: ()}
+    if isinstance(sizes, Tensor):
+        shapes[names.k] = sizes.shape
     if mask is not None:
         _check_mask(mask, logits, names.mask)
         shapes[names.mask] = mask.shape[:-1]
@@ -100,7 +107,7 @@ def problem(
     rows = math.prod(batch_shape)
     result = Problem(
         wide.expand(*batch_shape, n).reshape(rows, n),
-        sizes.expand(batch_shape).reshape(rows),
+        sizes.expand(batch_shape).reshape(rows) if isinstance(sizes, Tensor) else sizes,
         batch_shape,
         logits.dtype,
     )
@@ -126,7 +133,7 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
         raise ValueError(f"{names.k} must be between 0 and the number of items n = {n}, got {k}")
     rows = math.prod(batch_shape)
     flat = logits if logits.dim() == 2 else logits.reshape(rows, n)
-    result = Problem(flat, counts(flat, k), batch_shape, logits.dtype)
+    result = Problem(flat, k, batch_shape, logits.dtype)
     if reads_values(logits) if validate_args is None else validate_args:
         check_values(result, names)
     return result
@@ -167,7 +174,7 @@ def check_device(name: str, tensor: Tensor, logits: Tensor) -> None:
         )
 
 
-def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
+def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor | int:
     if isinstance(k, Tensor):
         check_dense(name, k)
         if k.is_floating_point() or k.is_complex() or k.dtype == torch.bool:
@@ -181,7 +188,7 @@ def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor:
         raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
     if not 0 <= k <= n:
         raise ValueError(f"{name} must be between 0 and the number of items n = {n}, got {k}")
-    return torch.full((), k, dtype=torch.int64, device=logits.device)
+    return k
 
 
 def _check_mask(mask: Any, logits: Tensor, name: str) -> None:

@@ -347,9 +347,12 @@ def test_distributed_data_parallel(tmp_path: Path) -> None:
     assert [process.exitcode for process in processes] == [0, 0]
 
 
+EACH = torch.tensor([1, 2, 3])
+
+
 def operators() -> dict[str, tuple[object, ...]]:
     x, u, v = (torch.randn(3, 6, requires_grad=True) for _ in range(3))
-    k = torch.tensor([1, 2, 3])
+    k = EACH
     t = torch.ops.ksubset.tilt(x, k, "auto").detach().requires_grad_()
     seeds = torch.randint(1 << 60, (2, 3))
     z = torch.ops.ksubset.sample(x, k, seeds, "auto")[0].detach()
@@ -373,6 +376,13 @@ def operators() -> dict[str, tuple[object, ...]]:
 @pytest.mark.parametrize("name", operators())
 def test_opcheck(name: str) -> None:
     torch.library.opcheck(getattr(torch.ops.ksubset, name).default, operators()[name])
+
+
+@pytest.mark.parametrize("name", [name for name in operators() if name != "divergence"])
+def test_opcheck_of_one_k_for_all_rows(name: str) -> None:
+    """The overload that compiled code calls."""
+    arguments = tuple(2 if x is EACH else x for x in operators()[name])
+    torch.library.opcheck(getattr(torch.ops.ksubset, name).same, arguments)
 
 
 def test_every_operator_is_checked() -> None:

@@ -99,8 +99,7 @@ def keep(key: tuple[Any, ...], given: Problem, seeds: tuple[int, int]) -> Plan:
     batch_shape, dtype = given.batch_shape, given.dtype  # a plan must not hold on to the logits
 
     def check(rows: Tensor, own: Tensor | None) -> None:
-        each = own if same is None else kernels.counts(rows, same)
-        check_values(Problem(rows, cast("Tensor", each), batch_shape, dtype))
+        check_values(Problem(rows, cast("Any", own if same is None else same), batch_shape, dtype))
 
     drawn = (*sample_shape, *shape)
     prepared = kernels.prepare(rows, same, drawn, method, check if validate else None)
@@ -142,12 +141,10 @@ class _Saved(NamedTuple):
         """The logits (rows, n)."""
         return _as_rows(self.logits, self.mask, self.plan)
 
-    def tilted(self) -> tuple[Tensor, Tensor]:
-        """Tilted logits that know where they come from, and the counts."""
-        rows, k = self.rows(), self.k
-        if k is None:
-            k = kernels.counts(rows, cast("int", self.plan.k))
-        return _primitives.tilt(rows, k, self.plan.method), k
+    def tilted(self) -> tuple[Tensor, Tensor | int]:
+        """Tilted logits that know where they come from, and k."""
+        k = cast("int", self.plan.k) if self.k is None else self.k
+        return _primitives.tilt(self.rows(), k, self.plan.method), k
 
     def each(self, x: Tensor) -> Tensor:
         """Samples or their gradients, in the type of the plan."""

@@ -44,7 +44,7 @@ class Inferred(NamedTuple):
         z = value.detach().to(self.tilted.dtype)
         if validate:
             check_support(value, ((z == 0) | (z == 1)).all(-1), given.k.reshape(given.batch_shape))
-        known = [self.tilted, self.mu, self.log_mass, given.k]
+        known: list[Any] = [self.tilted, self.mu, self.log_mass, given.size]
         shape = torch.broadcast_shapes(z.shape[:-1], given.batch_shape)
         samples = shape[: len(shape) - len(given.batch_shape)]
         if shape != (*samples, *given.batch_shape):  # rows have several values side by side
@@ -95,8 +95,10 @@ class Inferred(NamedTuple):
         return attach(exact.to(surrogate.dtype), surrogate)
 
 
-def _repeated(rows: Tensor, batch_shape: torch.Size, shape: torch.Size) -> Tensor:
+def _repeated(rows: Tensor | int, batch_shape: torch.Size, shape: torch.Size) -> Any:
     """Rows (rows, ...) of a batch, as those of a larger one that it broadcasts to."""
+    if isinstance(rows, int):
+        return rows
     own = rows.shape[1:]
     return rows.reshape(*batch_shape, *own).expand(*shape, *own).reshape(-1, *own)
 
@@ -121,7 +123,7 @@ def _check_batch(name: str, value: Any, last: str, size: int, given: Problem) ->
 
 def infer(given: Problem, method: str) -> Inferred:
     """Infer from the rows."""
-    return Inferred(given, method, *_primitives.infer(given.logits, given.k, method))
+    return Inferred(given, method, *_primitives.infer(given.logits, given.size, method))
 
 
 class _Record(NamedTuple):
@@ -156,9 +158,9 @@ class Kept:
             or record.state != state
             or any(a is not b for a, b in zip(record.tensors, tensors, strict=True))
         ):
-            known = _primitives.know(theta, given.k, method)
+            known = _primitives.know(theta, given.size, method)
             self._record = record = _Record(tensors, state, known)
-        known = _primitives.infer_known(theta, given.k, method, record.known)
+        known = _primitives.infer_known(theta, given.size, method, record.known)
         return Inferred(given, method, *known)
 
 

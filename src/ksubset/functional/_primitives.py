@@ -17,7 +17,7 @@ shift itself depends on them. The gradient of ``tilted`` is therefore passed thr
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -47,6 +47,9 @@ __all__ = [
 
 
 _LIBRARY = torch.library.Library("ksubset", "DEF")
+
+Size = Tensor | int
+"""k: each row's, (rows,), or the same for all."""
 
 # Which axis of an operand or a result holds the rows; None for what is not a tensor.
 _Axes = tuple[int | None, ...]
@@ -117,36 +120,69 @@ def _register(
     rows_in: _Axes,
     rows_out: _Axes,
 ) -> Callable[..., Any]:
-    """Register ``ksubset::<name>`` and return it.
+    """Register ``ksubset::<name>`` and return it; and ``ksubset::<name>.same``, if it has a k.
 
     Args:
         function: has ``kernel``, ``setup_context``, ``backward`` and ``jvp``.
         fake: shapes and types of the results.
         rows_in, rows_out: for the vmap rule.
     """
-    _LIBRARY.define(name + schema)
-    _LIBRARY.impl(name, function.kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"ksubset::{name}", fake, lib=_LIBRARY)
-    operator = getattr(torch.ops.ksubset, name).default
 
-    def forward(*args: Any) -> Any:
-        # Function.apply switched gradients of both modes off for this level; the levels below,
-        # of nested transforms, need them.
-        with (
-            torch.enable_grad(),
-            forward_ad._set_fwd_grad_enabled(True),
-            torch._C._AutoDispatchBelowAutograd(),
-        ):
-            return operator(*args)
+    def forward(operator: Callable[..., Any]) -> Callable[..., Any]:
+        def below(*args: Any) -> Any:
+            # Function.apply switched gradients of both modes off for this level; the levels below,
+            # of nested transforms, need them.
+            with (
+                torch.enable_grad(),
+                forward_ad._set_fwd_grad_enabled(True),
+                torch._C._AutoDispatchBelowAutograd(),
+            ):
+                return operator(*args)
 
-    function.forward = staticmethod(forward)
+        return below
+
     function.jvp = staticmethod(_for_nested_levels(function.jvp))
+    names = [argument.split()[-1] for argument in schema.split(" -> ")[0].strip("()").split(", ")]
+    place_of_k = names.index("k") if "k" in names else None
 
-    def differentiable(*args: Any) -> Any:
-        with enable_single_level_autograd_function():
-            return function.apply(*args)
+    def register(overload: str, schema: str, rows_in: _Axes) -> Callable[..., Any]:
+        full_name = name + overload
+        _LIBRARY.define(full_name + schema)
+        _LIBRARY.impl(full_name, function.kernel, "CompositeExplicitAutograd")
+        torch.library.register_fake(f"ksubset::{full_name}", fake, lib=_LIBRARY)
+        operator = getattr(getattr(torch.ops.ksubset, name), overload[1:] or "default")
+        through: Any = type(
+            function.__name__, (function,), {"forward": staticmethod(forward(operator))}
+        )
 
-    _LIBRARY.impl(name, differentiable, "Autograd")
+        def differentiable(*args: Any) -> Any:
+            # Compiled code calls operators where nothing is differentiated any more.
+            if not torch.is_grad_enabled() and no_forward_mode() and plain_eager(args):
+                return function.kernel(*args)
+            with enable_single_level_autograd_function():
+                return through.apply(*args)
+
+        _LIBRARY.impl(full_name, differentiable, "Autograd")
+
+        def vmap(info: Any, in_dims: _Axes, *args: Any) -> tuple[Any, Any]:
+            batch = info.batch_size
+            result = operator(*_fold(batch, in_dims, args, rows_in))
+            parts = tuple(
+                part.unflatten(axis, (batch, part.shape[axis] // max(batch, 1)))
+                for part, axis in zip(
+                    (result,) if isinstance(result, Tensor) else result, rows_out, strict=True
+                )
+            )
+            return (parts[0], rows_out[0]) if isinstance(result, Tensor) else (parts, rows_out)
+
+        torch.library.register_vmap(f"ksubset::{full_name}", vmap, lib=_LIBRARY)
+        return cast("Callable[..., Any]", operator)
+
+    by_row = same = register("", schema, rows_in)
+    if place_of_k is not None:
+        # One k for all rows, as a number: compiled code need not write it to memory first.
+        axes = (*rows_in[:place_of_k], None, *rows_in[place_of_k + 1 :])
+        same = register(".same", schema.replace("Tensor k,", "SymInt k,"), axes)
 
     # In plain eager mode nothing stands between the function and its kernel: the dispatcher,
     # passed twice, costs as much as a small kernel itself.
@@ -154,36 +190,36 @@ def _register(
 
     def call(*args: Any) -> Any:
         if not plain_eager(args):
-            return operator(*args)
+            own = place_of_k is None or isinstance(args[place_of_k], Tensor)
+            return (by_row if own else same)(*args)
         if not torch.is_grad_enabled() and no_forward_mode():
             return function.kernel(*args)
         return direct.apply(*args)
 
-    def vmap(info: Any, in_dims: _Axes, *args: Any) -> tuple[Any, Any]:
-        batch = info.batch_size
-        result = operator(*_fold(batch, in_dims, args, rows_in))
-        parts = tuple(
-            part.unflatten(axis, (batch, part.shape[axis] // max(batch, 1)))
-            for part, axis in zip(
-                (result,) if isinstance(result, Tensor) else result, rows_out, strict=True
-            )
-        )
-        return (parts[0], rows_out[0]) if isinstance(result, Tensor) else (parts, rows_out)
-
-    torch.library.register_vmap(f"ksubset::{name}", vmap, lib=_LIBRARY)
     return call
 
 
-def _save(ctx: Any, *tensors: Tensor) -> None:
-    """For both modes, and have missing gradients passed as None."""
+def _save(ctx: Any, *values: Size) -> None:
+    """For both modes, and have missing gradients passed as None. A k may be a number."""
+    ctx.numbers = [None if isinstance(value, Tensor) else value for value in values]
+    tensors = [value for value in values if isinstance(value, Tensor)]
     ctx.save_for_backward(*tensors)
     ctx.save_for_forward(*tensors)
     ctx.set_materialize_grads(False)
 
 
-def _primals(ctx: Any) -> tuple[Tensor, ...]:
-    """The saved tensors without the tangents of the level being differentiated."""
-    return tuple(forward_ad.unpack_dual(tensor).primal for tensor in ctx.saved_tensors)
+def _saved(ctx: Any) -> tuple[Any, ...]:
+    """What was saved, in its order."""
+    tensors = iter(ctx.saved_tensors)
+    return tuple(next(tensors) if number is None else number for number in ctx.numbers)
+
+
+def _primals(ctx: Any) -> tuple[Any, ...]:
+    """What was saved, without the tangents of the level being differentiated."""
+    return tuple(
+        forward_ad.unpack_dual(value).primal if isinstance(value, Tensor) else value
+        for value in _saved(ctx)
+    )
 
 
 def _add(total: Tensor | None, part: Tensor) -> Tensor:
@@ -199,7 +235,7 @@ class _Tilt(_SingleLevelFunction):
     """(logits, k, method) -> tilted."""
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor, method: str) -> Tensor:
+    def kernel(logits: Tensor, k: Size, method: str) -> Tensor:
         return kernels.tilt(logits, k, method)
 
     @staticmethod
@@ -219,7 +255,7 @@ class _Infer(_SingleLevelFunction):
     """(logits, k, method) -> log_partition, marginals, tilted, log_mass, shift."""
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor, method: str) -> Any:
+    def kernel(logits: Tensor, k: Size, method: str) -> Any:
         return kernels.infer(logits, k, method)
 
     @staticmethod
@@ -237,7 +273,7 @@ class _Infer(_SingleLevelFunction):
         for_tilted: Tensor | None,
         *_: Any,
     ) -> Any:
-        logits, k, marginals, tilted = ctx.saved_tensors
+        logits, k, marginals, tilted = _saved(ctx)
         grad = None
         if for_log_partition is not None:
             grad = for_log_partition.unsqueeze(-1) * _not_forced(marginals, logits)
@@ -267,7 +303,7 @@ class _InferKnown(_Infer):
     """(logits, k, method, known) -> copies of what is known, with the derivatives of _Infer."""
 
     @staticmethod
-    def forward(logits: Tensor, k: Tensor, method: str, known: Known) -> Any:
+    def forward(logits: Tensor, k: Size, method: str, known: Known) -> Any:
         return tuple(result.clone() for result in known)
 
     @staticmethod
@@ -283,7 +319,7 @@ class _Entropy(_SingleLevelFunction):
     """(logits, k, method) -> entropy, tilted."""
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor, method: str) -> Any:
+    def kernel(logits: Tensor, k: Size, method: str) -> Any:
         return kernels.entropy(logits, k, method)
 
     @staticmethod
@@ -293,7 +329,7 @@ class _Entropy(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, for_entropy: Tensor | None, for_tilted: Tensor | None) -> Any:
-        k, tilted = ctx.saved_tensors
+        k, tilted = _saved(ctx)
         grad = for_tilted
         if for_entropy is not None:
             # What is not free, at infinity, is nothing to a covariance product.
@@ -342,7 +378,7 @@ class _Divergence(_SingleLevelFunction):
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         for_p = for_q = None
         if grad is not None:
-            tilted_p, tilted_q, marginals_p, marginals_q, k = ctx.saved_tensors
+            tilted_p, tilted_q, marginals_p, marginals_q, k = _saved(ctx)
             grad = grad.unsqueeze(-1)
             if ctx.needs_input_grad[0]:
                 direction = grad * _distance(tilted_p, tilted_q, marginals_p.dtype)
@@ -385,7 +421,7 @@ class _LogOutcome(_SingleLevelFunction):
 
     @staticmethod
     def kernel(
-        tilted: Tensor, marginals: Tensor, log_mass: Tensor, k: Tensor, z: Tensor, method: str
+        tilted: Tensor, marginals: Tensor, log_mass: Tensor, k: Size, z: Tensor, method: str
     ) -> Tensor:
         return kernels.log_outcome(tilted, log_mass, k, z, method)
 
@@ -398,7 +434,7 @@ class _LogOutcome(_SingleLevelFunction):
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         for_tilted = None
         if grad is not None:
-            marginals, z = ctx.saved_tensors
+            marginals, z = _saved(ctx)
             if len(z) == 1:
                 for_tilted = (z[0] - marginals) * grad[0].unsqueeze(-1)
             else:
@@ -417,7 +453,7 @@ class _CovarianceProduct(_SingleLevelFunction):
     """(tilted, k, v, method) -> Cov v."""
 
     @staticmethod
-    def kernel(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
+    def kernel(tilted: Tensor, k: Size, v: Tensor, method: str) -> Tensor:
         return kernels.covariance_product(tilted, k, v, method)
 
     @staticmethod
@@ -429,7 +465,7 @@ class _CovarianceProduct(_SingleLevelFunction):
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         if grad is None:
             return None, None, None, None
-        tilted, k, v = ctx.saved_tensors
+        tilted, k, v = _saved(ctx)
         for_tilted = for_v = None
         if ctx.needs_input_grad[0]:
             for_tilted = third_cumulant_product(tilted, k, v, grad, ctx.method)
@@ -458,7 +494,7 @@ class _ThirdCumulantProduct(_SingleLevelFunction):
     """(tilted, k, u, v, method) -> sum_jl kappa_ijl u_j v_l, the end of the chain."""
 
     @staticmethod
-    def kernel(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, method: str) -> Tensor:
+    def kernel(tilted: Tensor, k: Size, u: Tensor, v: Tensor, method: str) -> Tensor:
         return kernels.third_cumulant_product(tilted, k, u, v, method)
 
     @staticmethod
@@ -481,7 +517,7 @@ class _Sample(_SingleLevelFunction):
     """
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> Any:
+    def kernel(logits: Tensor, k: Size, seeds: Tensor, method: str) -> Any:
         return kernels.sample(logits, k, seeds, method)
 
     @staticmethod
@@ -492,7 +528,7 @@ class _Sample(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, for_samples: Tensor | None, for_tilted: Tensor | None) -> Any:
-        k, tilted = ctx.saved_tensors
+        k, tilted = _saved(ctx)
         grad = for_tilted
         if for_samples is not None:
             # One product serves all samples of a row: it is linear.
@@ -515,7 +551,7 @@ class _Swap(_SingleLevelFunction):
     """
 
     @staticmethod
-    def kernel(logits: Tensor, k: Tensor, seeds: Tensor, method: str, plan: str) -> Any:
+    def kernel(logits: Tensor, k: Size, seeds: Tensor, method: str, plan: str) -> Any:
         return kernels.sample(logits, k, seeds, method)
 
     @staticmethod
@@ -525,7 +561,7 @@ class _Swap(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, for_samples: Tensor | None, for_tilted: Tensor | None) -> Any:
-        k, z, tilted = ctx.saved_tensors
+        k, z, tilted = _saved(ctx)
         grad = for_tilted
         if for_samples is not None:
             grad = _add(grad, swap_product(tilted, k, z, for_samples, *ctx.how))
@@ -542,7 +578,7 @@ class _SwapProduct(_SingleLevelFunction):
     differentiates it."""
 
     @staticmethod
-    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
+    def kernel(tilted: Tensor, k: Size, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
         return kernels.swap_product(tilted, k, z, v, method, plan)
 
     @staticmethod
@@ -555,7 +591,7 @@ class _SwapProduct(_SingleLevelFunction):
     def backward(ctx: Any, grad: Tensor | None) -> Any:
         for_v = None
         if grad is not None:
-            tilted, k, z = ctx.saved_tensors
+            tilted, k, z = _saved(ctx)
             for_v = _swaps_of_each(tilted, k, z, grad, *ctx.how)
         return None, None, None, for_v, None, None
 
@@ -567,13 +603,12 @@ class _SwapProduct(_SingleLevelFunction):
         return swap_product(tilted, k, z, tangent, *ctx.how)
 
 
-def _swaps_of_each(
-    tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str
-) -> Tensor:
+def _swaps_of_each(tilted: Tensor, k: Size, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
     """L(z_s) v for every sample, (samples, rows, n)."""
-    rows = (x.expand(len(z), *x.shape).flatten(0, 1) for x in (tilted, k))
+    tilted = tilted.expand(len(z), *tilted.shape).flatten(0, 1)
+    k = k.expand(len(z), *k.shape).flatten(0, 1) if isinstance(k, Tensor) else k
     each = (x.expand(z.shape).reshape(1, -1, z.shape[-1]) for x in (z, v))
-    return swap_product(*rows, *each, method, plan).reshape(z.shape)
+    return swap_product(tilted, k, *each, method, plan).reshape(z.shape)
 
 
 class _Exchange(_SingleLevelFunction):
@@ -581,8 +616,9 @@ class _Exchange(_SingleLevelFunction):
     constants to whoever differentiates it."""
 
     @staticmethod
-    def kernel(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
-        return kernels.exchange(tilted, k, z, v)
+    def kernel(tilted: Tensor, k: Size, z: Tensor, v: Tensor) -> Tensor:
+        each = kernels.counts(tilted, k) if isinstance(k, int) else k
+        return kernels.exchange(tilted, each, z, v)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -590,7 +626,7 @@ class _Exchange(_SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None) -> Any:
-        return None, None, None, None if grad is None else exchange(*ctx.saved_tensors, grad)
+        return None, None, None, None if grad is None else exchange(*_saved(ctx), grad)
 
     @staticmethod
     def jvp(ctx: Any, _tilted: Any, _k: Any, _z: Any, tangent: Tensor | None) -> Any:
@@ -598,7 +634,7 @@ class _Exchange(_SingleLevelFunction):
         return torch.zeros_like(z) if tangent is None else exchange(tilted, k, z, tangent)
 
 
-def _samples_like(logits: Tensor, _k: Tensor, seeds: Tensor, *_: str) -> tuple[Tensor, Tensor]:
+def _samples_like(logits: Tensor, _k: Size, seeds: Tensor, *_: str) -> tuple[Tensor, Tensor]:
     return logits.new_empty(seeds.shape[0], *logits.shape), torch.empty_like(logits)
 
 
@@ -626,14 +662,14 @@ infer = _register(
 )
 
 
-def know(logits: Tensor, k: Tensor, method: str) -> Known:
+def know(logits: Tensor, k: Size, method: str) -> Known:
     """The numbers that :func:`infer` gives in plain eager mode, for :func:`infer_known`."""
     with torch.no_grad():
         known: Known = _Infer.kernel(logits, k, method)
     return known
 
 
-def infer_known(logits: Tensor, k: Tensor, method: str, known: Known) -> Any:
+def infer_known(logits: Tensor, k: Size, method: str, known: Known) -> Any:
     """:func:`infer`, in plain eager mode, of rows whose results are known."""
     if not torch.is_grad_enabled() and no_forward_mode():
         return _InferKnown.forward(logits, k, method, known)

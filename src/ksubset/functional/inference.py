@@ -110,7 +110,7 @@ def log_prob_exactly_k(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    total, _, tilted, log_mass, shift = _primitives.infer(given.logits, given.k, method)
+    total, _, tilted, log_mass, shift = _primitives.infer(given.logits, given.size, method)
     theta = given.logits
     free = theta.isfinite()
     finite = torch.where(free, theta, 0)
@@ -154,7 +154,7 @@ def marginals(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    return given.vector(_primitives.infer(given.logits, given.k, method)[1])
+    return given.vector(_primitives.infer(given.logits, given.size, method)[1])
 
 
 def covariance_product(
@@ -197,8 +197,8 @@ def covariance_product(
             f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
         )
     given = problem(logits, k, mask, more={"v": v.shape[:-1]}, validate_args=validate_args)
-    tilted = _primitives.tilt(given.logits, given.k, method)
-    product = _primitives.covariance_product(tilted, given.k, given.rows("v", v), method)
+    tilted = _primitives.tilt(given.logits, given.size, method)
+    product = _primitives.covariance_product(tilted, given.size, given.rows("v", v), method)
     return given.vector(product)
 
 
@@ -231,7 +231,7 @@ def covariance_matrix(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    tilted = _primitives.tilt(given.logits, given.k, method)
+    tilted = _primitives.tilt(given.logits, given.size, method)
     return _matrix(given, tilted, method)
 
 
@@ -277,7 +277,7 @@ def pairwise_marginals(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    _, mu, tilted, _, _ = _primitives.infer(given.logits, given.k, method)
+    _, mu, tilted, _, _ = _primitives.infer(given.logits, given.size, method)
     wide = given._replace(dtype=given.logits.dtype)
     mu = wide.vector(mu)
     joint = _matrix(wide, tilted, method) + mu.unsqueeze(-1) * mu.unsqueeze(-2)
@@ -386,7 +386,7 @@ def entropy(
     """
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
-    return given.scalar(_primitives.entropy(given.logits, given.k, method)[0])
+    return given.scalar(_primitives.entropy(given.logits, given.size, method)[0])
 
 
 def kl_divergence(
@@ -469,7 +469,7 @@ def _moments(given: Problem, method: str, exact_rests: bool = False) -> _Moments
     theta = given.logits
     if not kernels.are_compiled(theta, method):
         theta = theta.to(widest(theta))  # float32 has log P(S = k) to six digits only
-    _, mu, tilted, log_mass, shift = _primitives.infer(theta, given.k, method)
+    _, mu, tilted, log_mass, shift = _primitives.infer(theta, given.size, method)
     if tilted.dtype != shift.dtype:
         # As accurate as the logits themselves, where ``tilted`` is rounded and may overflow.
         has_choice = tilted.isfinite().any(-1, keepdim=True)
@@ -478,7 +478,7 @@ def _moments(given: Problem, method: str, exact_rests: bool = False) -> _Moments
         tilted = torch.where(tilted.isnan(), torch.nan, exact)
     rests = 1 - mu.detach()
     if exact_rests:  # the marginals of what is left out
-        rests = _primitives.infer(-theta.detach(), given.n - given.k, method)[1]
+        rests = _primitives.infer(-theta.detach(), given.n - given.size, method)[1]
     shape = (*given.batch_shape, given.n)
     return _Moments(
         tilted.reshape(shape),
@@ -571,7 +571,7 @@ def mode(
         tensor([0., 1., 1., 0.])
     """
     given = problem(logits, k, mask, validate_args=validate_args)
-    theta, size = given.logits.detach(), k if type(k) is int else given.k
+    theta, size = given.logits.detach(), given.size
     if _primitives.plain_eager((theta, size)):
         return given.vector(kernels.mode(theta, size))
     return given.vector(k_largest(theta, size))

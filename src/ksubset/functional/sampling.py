@@ -84,7 +84,7 @@ def draw(
         shape = math.prod(sample_shape), given.logits.shape[0]  # a seed for every drawn row
         if planned is None or key is None:
             seeds = _seeds(shape, given.logits.device, generator)
-            rows = operator(given.logits, given.k, seeds, method)[0]
+            rows = operator(given.logits, given.size, seeds, method)[0]
             return _shaped(given, rows, sample_shape)
         plan = _eager.keep(key, given, shape)
     if plan.kernels.one_seed:

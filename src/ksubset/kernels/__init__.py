@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -47,6 +47,10 @@ __all__ = [
     "third_cumulant_product",
     "tilt",
 ]
+
+
+Size = Tensor | int
+"""k: each row's, (rows,), or the same for all."""
 
 
 @dataclass(frozen=True)
@@ -98,32 +102,43 @@ def _moments(method: str, logits: Tensor) -> Method:
     return METHODS[for_moments(*logits.shape) if method == "auto" else method]
 
 
-def tilt(logits: Tensor, k: Tensor, method: str) -> Tensor:
+def _compiled(rows: Tensor, k: Size, method: str) -> tuple[Any, Any]:
+    """The kernels for such rows, or None, and k as they take it: a number only on CUDA."""
+    compiled = device_kernels(rows, method)
+    if isinstance(k, int) and (compiled is None or hasattr(compiled, "prepare")):
+        return compiled, counts(rows, k)
+    return compiled, k
+
+
+def tilt(logits: Tensor, k: Size, method: str) -> Tensor:
     """The tilted logits, (rows, n)."""
-    if compiled := device_kernels(logits, method):
-        return compiled.tilt(logits, k)
-    return _coins.tilt(logits, k)[0]
+    compiled, each = _compiled(logits, k, method)
+    if compiled:
+        return compiled.tilt(logits, each)
+    return _coins.tilt(logits, each)[0]
 
 
-def infer(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def infer(logits: Tensor, k: Size, method: str) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Log-partition (rows,), marginals (rows, n), tilted logits (rows, n), log P(S = k) of the
     tilted coins (rows,) and the tilt's shift (rows,), the last two in the widest type."""
-    if compiled := device_kernels(logits, method):
-        return compiled.infer(logits, k)[:-1]
-    tilted, shift = _coins.tilt(logits, k)
-    tossed = Coins.from_tilted(tilted, k)
+    compiled, each = _compiled(logits, k, method)
+    if compiled:
+        return compiled.infer(logits, each)[:-1]
+    tilted, shift = _coins.tilt(logits, each)
+    tossed = Coins.from_tilted(tilted, each)
     log_mass, rarer = _moments(method, logits).infer(tossed)
     log_partition = _coins.log_partition(logits, tossed, shift, log_mass)
     return log_partition, tossed.heads(rarer), tilted, log_mass.to(shift.dtype), shift
 
 
-def entropy(logits: Tensor, k: Tensor, method: str) -> tuple[Tensor, Tensor]:
+def entropy(logits: Tensor, k: Size, method: str) -> tuple[Tensor, Tensor]:
     """Entropy (rows,) and tilted logits (rows, n)."""
-    if compiled := device_kernels(logits, method):
-        _, _, tilted, _, _, entropy = compiled.infer(logits, k)
+    compiled, each = _compiled(logits, k, method)
+    if compiled:
+        _, _, tilted, _, _, entropy = compiled.infer(logits, each)
         return entropy, tilted
-    tilted = _coins.tilt(logits, k)[0]
-    return _moments(method, logits).entropy(Coins.from_tilted(tilted, k)), tilted
+    tilted = _coins.tilt(logits, each)[0]
+    return _moments(method, logits).entropy(Coins.from_tilted(tilted, each)), tilted
 
 
 def divergence(
@@ -151,7 +166,7 @@ def divergence(
     return torch.where(impossible, torch.inf, value.clamp_min(0)).to(marginals.dtype)
 
 
-def log_outcome(tilted: Tensor, log_mass: Tensor, k: Tensor, z: Tensor, method: str) -> Tensor:
+def log_outcome(tilted: Tensor, log_mass: Tensor, k: Size, z: Tensor, method: str) -> Tensor:
     """log p(z_s), (samples, rows), of z (samples, rows, n) in the type of ``tilted``, from what
     :func:`infer` knows. -inf where there are not k ones, NaN where anything else is in z."""
     compiled = device_kernels(tilted, method)
@@ -163,7 +178,7 @@ def log_outcome(tilted: Tensor, log_mass: Tensor, k: Tensor, z: Tensor, method: 
     return value.masked_fill(((z != 0) & (z != 1)).any(-1), torch.nan).to(tilted.dtype)
 
 
-def mode(logits: Tensor, k: Tensor | int) -> Tensor:
+def mode(logits: Tensor, k: Size) -> Tensor:
     """k-hot (rows, n) at the k largest logits, the first of those that are equal. NaN where no
     subset is possible."""
     compiled = device_kernels(logits, "auto")
@@ -172,27 +187,31 @@ def mode(logits: Tensor, k: Tensor | int) -> Tensor:
     return k_largest(logits, k)
 
 
-def covariance_product(tilted: Tensor, k: Tensor, v: Tensor, method: str) -> Tensor:
+def covariance_product(tilted: Tensor, k: Size, v: Tensor, method: str) -> Tensor:
     """Cov v, (rows, n)."""
-    if compiled := device_kernels(tilted, method):
-        return compiled.covariance_product(tilted, k, v)
-    return _moments(method, tilted).covariance_product(Coins.from_tilted(tilted, k), v)
+    compiled, each = _compiled(tilted, k, method)
+    if compiled:
+        return compiled.covariance_product(tilted, each, v)
+    return _moments(method, tilted).covariance_product(Coins.from_tilted(tilted, each), v)
 
 
-def third_cumulant_product(tilted: Tensor, k: Tensor, u: Tensor, v: Tensor, method: str) -> Tensor:
+def third_cumulant_product(tilted: Tensor, k: Size, u: Tensor, v: Tensor, method: str) -> Tensor:
     """sum_jl kappa_ijl u_j v_l, (rows, n)."""
-    return _moments(method, tilted).third_cumulant_product(Coins.from_tilted(tilted, k), u, v)
+    coins = Coins.from_tilted(tilted, counts(tilted, k) if isinstance(k, int) else k)
+    return _moments(method, tilted).third_cumulant_product(coins, u, v)
 
 
-def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
+def swap_product(tilted: Tensor, k: Size, z: Tensor, v: Tensor, method: str, plan: str) -> Tensor:
     """sum_s L(z_s) v_s, (rows, n), at samples (samples, rows, n): with a plan of :mod:`.swaps`,
     "product" or "exact", or with ReinMax's L, "reinmax"."""
     if plan == "reinmax":
         total = v[0] if len(v) == 1 else v.sum(0)
         covariance = covariance_product(tilted, k, total, method)
         return second_order(covariance, z - infer(tilted, k, method)[1], v)
-    if plan == "product" and (compiled := device_kernels(tilted, method)):
-        return compiled.swap_product(tilted, k, z, v)
+    compiled, each = _compiled(tilted, k, method)
+    if plan == "product" and compiled:
+        return cast("Tensor", compiled.swap_product(tilted, each, z, v))
+    k = counts(tilted, each) if isinstance(each, int) else each
     coins = Coins.from_tilted(tilted, k)
     deviations = flows(coins, _moments(method, tilted).infer(coins)[1], z)
     if plan == "product":
@@ -202,17 +221,18 @@ def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor, method: str, p
     return exact_plan(deviations, tilted, k, z_rows, v_rows).reshape(z.shape).sum(0)
 
 
-def sample(logits: Tensor, k: Tensor, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
+def sample(logits: Tensor, k: Size, seeds: Tensor, method: str) -> tuple[Tensor, Tensor]:
     """k-hot samples (samples, rows, n) for seeds (samples, rows), and tilted logits (rows, n).
 
     A sample is a function of its own seed, row and k: not of the batch it stands in.
     """
-    if compiled := device_kernels(logits, method):
-        return compiled.sample(logits, k, seeds)
-    tilted = _coins.tilt(logits, k)[0]
+    compiled, each = _compiled(logits, k, method)
+    if compiled:
+        return cast("tuple[Tensor, Tensor]", compiled.sample(logits, each, seeds))
+    tilted = _coins.tilt(logits, each)[0]
     name = for_samples(seeds.shape[0], *logits.shape) if method == "auto" else method
     with torch.no_grad():
-        return METHODS[name].sample(Coins.from_tilted(tilted, k), seeds), tilted
+        return METHODS[name].sample(Coins.from_tilted(tilted, each), seeds), tilted
 
 
 Rows = Callable[[], Tensor]
