@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.moments import SIGNED, X
+from ksubset.kernels.cpu.moments import SIGNED
 
 # For a variance of the number of chosen items up to this, counts beyond the reach have less than
 # 1e-16 of the probability.
@@ -23,15 +23,22 @@ _STATES = 2 * _REACH + 1
 
 
 @part
+def _odds(signed):
+    """Of a coin's rarer side."""
+    x = np.float64(abs(signed))
+    return x / (1 - x)
+
+
+@part
 def infer(n, coins, rarer):
     """Fill rarer with P(rarer side | S = k) of every coin, where k is the number of coins that
     likely fall heads. Returns log P(S = k) less that of all coins falling as they likely do."""
-    x, signed = coins[X], coins[SIGNED]
+    signed = coins[SIGNED]
     # The odds of a coin's rarer side multiply up; state j is a surplus of j - _REACH heads.
     before = np.zeros((n + 1, _STATES), np.float64)
     before[0, _REACH] = 1
     for i in range(n):
-        odds = np.float64(x[i]) / (1 - np.float64(x[i]))
+        odds = _odds(signed[i])
         step = -1 if signed[i] < 0 else 1
         for j in range(_STATES):
             before[i + 1, j] = before[i, j]
@@ -41,7 +48,7 @@ def infer(n, coins, rarer):
     after = np.zeros((2, _STATES), np.float64)
     after[n % 2, _REACH] = 1
     for i in range(n - 1, -1, -1):
-        odds = np.float64(x[i]) / (1 - np.float64(x[i]))
+        odds = _odds(signed[i])
         step = -1 if signed[i] < 0 else 1
         following, here = after[(i + 1) % 2], after[i % 2]
         shown = 0.0

@@ -12,6 +12,7 @@ import numpy as np
 
 from ksubset.kernels.cpu.compile import inlined, part
 from ksubset.kernels.cpu.simd import (
+    absolute,
     choose,
     exp_negative,
     fill,
@@ -23,8 +24,8 @@ from ksubset.kernels.cpu.simd import (
 )
 from ksubset.kernels.cpu.tilt import padded
 
-# The arrays of a row: for coins ...
-X, SIGNED, SKEW, PQ, WEIGHT, COIN_ARRAYS = 0, 1, 2, 3, 4, 5
+# The arrays of a row: for coins (SIGNED: minus p(tails) where heads are likelier, else p(heads)) ...
+SIGNED, PQ, WEIGHT, COIN_ARRAYS = 0, 1, 2, 3
 # ... and for nodes. A lane that is no node has S = 0, C = 1 and weight 0.
 SINE, COSINE, REAL, IMAG, DEV_REAL, DEV_IMAG, NODE_ARRAYS = 0, 1, 2, 3, 4, 5, 6
 MOST_NODES = 64
@@ -49,9 +50,7 @@ def toss(t, n, coins):
             x = e / (1.0 + e)
             pq = x - x * x
             signed = choose(at, 0.0, 0.0 - x, x)
-            store(coins[X], i, x)
             store(coins[SIGNED], i, signed)
-            store(coins[SKEW], i, choose(at, 0.0, 1.0 - (x + x), (x + x) - 1.0))
             store(coins[PQ], i, pq)
             spread = spread + pq
             signs = signs + signed
@@ -66,6 +65,12 @@ def toss(t, n, coins):
         mean += total(signs)
     heads = total(likely)
     return variance, total(free), total(ups), heads, mean + heads, np.float64(largest(top))
+
+
+@part
+def _skew(signed):
+    """p - q of coins; -1 for all with p q = 0, where it does not matter."""
+    return signed + signed + choose(0.0, signed, 1.0, -1.0)
 
 
 @part
@@ -128,7 +133,7 @@ def characteristic(n, coins, count, nodes, at):
     products, all that moments need, are good to the last digits of float32 for a few thousand
     items (:func:`gather`); the product itself, and longer ones, are not.
     """
-    x, signed = coins[X], coins[SIGNED]
+    signed = coins[SIGNED]
     for node in range(padded(count)):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         at[0, node] = 2 * s * s
@@ -138,8 +143,9 @@ def characteristic(n, coins, count, nodes, at):
         real, imag = fill(at, 1.0), fill(at, 0.0)
         # Two items at once: half as many steps that wait for each other.
         for i in range(0, padded(n), 2):
-            a_real, a_imag = 1.0 - x[i] * down, signed[i] * turn
-            b_real, b_imag = 1.0 - x[i + 1] * down, signed[i + 1] * turn
+            a, b = signed[i], signed[i + 1]
+            a_real, a_imag = 1.0 - abs(a) * down, a * turn
+            b_real, b_imag = 1.0 - abs(b) * down, b * turn
             both_real = a_real * b_real - a_imag * b_imag
             both_imag = a_real * b_imag + a_imag * b_real
             real, imag = real * both_real - imag * both_imag, real * both_imag + imag * both_real
@@ -177,9 +183,9 @@ def weigh(count, number, k, nodes):
 @part
 def deviations(n, coins, count, nodes, narrow):
     """sum_j v_j (r_j - p_j) at every node, with nodes in lanes."""
-    skew, weight = coins[SKEW], coins[WEIGHT]
+    signed, weight = coins[SIGNED], coins[WEIGHT]
     end = padded(count)
-    lanes = width(skew)
+    lanes = width(signed)
     narrow[0, :end] = nodes[SINE, :end] ** 2
     narrow[1, :end] = nodes[COSINE, :end] ** 2
     nodes[DEV_REAL, :end] = 0
@@ -187,10 +193,12 @@ def deviations(n, coins, count, nodes, narrow):
     for first in range(0, count, lanes):
         s2, c2 = load(narrow[0], first), load(narrow[1], first)
         for block in range(0, n, _FOLD):
-            real, imag = fill(skew, 0.0), fill(skew, 0.0)
+            real, imag = fill(signed, 0.0), fill(signed, 0.0)
             # Two items share a division.
             for i in range(block, min(block + _FOLD, padded(n)), 2):
-                d, e = skew[i], skew[i + 1]
+                a, b = signed[i], signed[i + 1]
+                d = a + a + (1 if a < 0 else -1)
+                e = b + b + (1 if b < 0 else -1)
                 left, right = c2 + s2 * (d * d), c2 + s2 * (e * e)
                 inverse = 1.0 / (left * right)
                 first_ratio = weight[i] * (right * inverse)
@@ -218,17 +226,18 @@ def _product(real, imag, lanes):
 def _gather(n, coins, count, decay, nodes, lanes, weighted):
     """:func:`gather`; only the characteristic function if not weighted."""
     enough = math.exp(-2 * decay)
-    x, signed, skew, weight = coins[X], coins[SIGNED], coins[SKEW], coins[WEIGHT]
+    signed, weight = coins[SIGNED], coins[WEIGHT]
     for node in range(0, count, 2):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         t, d = nodes[SINE, node + 1], nodes[COSINE, node + 1]
         s2, c2, sc = s * s, c * c, 2 * s * c
         t2, d2, td = t * t, d * d, 2 * t * d
-        real, imag, other_real, other_imag = fill(x, 1.0), fill(x, 0.0), fill(x, 1.0), fill(x, 0.0)
-        dev_real, dev_imag = fill(x, 0.0), fill(x, 0.0)
-        other_dev_real, other_dev_imag = fill(x, 0.0), fill(x, 0.0)
-        for i in range(0, padded(n), width(x)):
-            xs, ys = load(x, i), load(signed, i)
+        one, zero = fill(signed, 1.0), fill(signed, 0.0)
+        real, imag, other_real, other_imag = one, zero, one, zero
+        dev_real, dev_imag, other_dev_real, other_dev_imag = zero, zero, zero, zero
+        for i in range(0, padded(n), width(signed)):
+            ys = load(signed, i)
+            xs = absolute(ys)
             a, b = 1.0 - xs * (2 * s2), ys * sc
             real, imag = real * a - imag * b, real * b + imag * a
             a, b = 1.0 - xs * (2 * t2), ys * td
@@ -237,7 +246,7 @@ def _gather(n, coins, count, decay, nodes, lanes, weighted):
                 other_real * b + other_imag * a,
             )
             if weighted:
-                ds = load(skew, i)
+                ds = _skew(ys)
                 square = ds * ds
                 # The two nodes share a division.
                 left, right = c2 + s2 * square, d2 + t2 * square
@@ -250,11 +259,13 @@ def _gather(n, coins, count, decay, nodes, lanes, weighted):
         store(lanes[1], 0, imag)
         store(lanes[2], 0, other_real)
         store(lanes[3], 0, other_imag)
-        nodes[REAL, node], nodes[IMAG, node] = _product(lanes[0], lanes[1], width(x))
+        nodes[REAL, node], nodes[IMAG, node] = _product(lanes[0], lanes[1], width(signed))
         if weighted:
             nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = total(dev_real), total(dev_imag)
         if node + 1 < count:
-            nodes[REAL, node + 1], nodes[IMAG, node + 1] = _product(lanes[2], lanes[3], width(x))
+            nodes[REAL, node + 1], nodes[IMAG, node + 1] = _product(
+                lanes[2], lanes[3], width(signed)
+            )
             if weighted:
                 nodes[DEV_REAL, node + 1] = total(other_dev_real)
                 nodes[DEV_IMAG, node + 1] = total(other_dev_imag)
@@ -325,9 +336,10 @@ def prepare_correction(count, nodes, narrow):
 @part
 def correct_some(first, last, coins, count, narrow, rarer):
     """:func:`correct` for the items from the first to the last, in whole vectors."""
-    x, signed, skew, pq = coins[X], coins[SIGNED], coins[SKEW], coins[PQ]
-    for i in range(first, last, width(x)):
-        d = load(skew, i)
+    coin, pq = coins[SIGNED], coins[PQ]
+    for i in range(first, last, width(coin)):
+        signed = load(coin, i)
+        d = _skew(signed)
         square = d * d
         shift = fill(d, 0.0)
         for node in range(0, count, 2):
@@ -336,9 +348,7 @@ def correct_some(first, last, coins, count, narrow, rarer):
             both = 1.0 / (left * right)
             shift = shift + (narrow[2, node] * d - narrow[3, node]) * (right * both)
             shift = shift + (narrow[2, node + 1] * d - narrow[3, node + 1]) * (left * both)
-        at = load(x, i)
-        side = choose(load(signed, i), 0.0, shift, 0.0 - shift)
-        y = at + load(pq, i) * side
+        y = absolute(signed) + load(pq, i) * choose(signed, 0.0, shift, 0.0 - shift)
         y = choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))
         store(rarer, i, y)
 
@@ -346,7 +356,7 @@ def correct_some(first, last, coins, count, narrow, rarer):
 @part
 def combine(n, coins, count, nodes, narrow, v):
     """v = Cov v."""
-    skew, pq = coins[SKEW], coins[PQ]
+    signed, pq = coins[SIGNED], coins[PQ]
     for node in range(padded(count)):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         real, imag = nodes[REAL, node], nodes[IMAG, node]
@@ -359,7 +369,7 @@ def combine(n, coins, count, nodes, narrow, v):
         narrow[5, node] = 2 * s * c * imag
         narrow[6, node] = -real * s * s
     for i in range(0, padded(n), width(v)):
-        d = load(skew, i)
+        d = _skew(load(signed, i))
         square = d * d
         across, within = fill(d, 0.0), fill(d, 0.0)
         # Two nodes share a division.
@@ -380,12 +390,13 @@ def combine(n, coins, count, nodes, narrow, v):
 
 @part
 def log_likelier(n, coins):
-    """sum log(1 - x): x is at most 1/2, so that a few hundred factors fit into float64."""
-    x = coins[X]
+    """sum log(1 - x), x the probability of the rarer side: at most 1/2, so that a few hundred factors
+    fit into float64."""
+    signed = coins[SIGNED]
     whole = 0.0
     for block in range(0, n, _FOLD):
         product = 1.0
         for i in range(block, min(block + _FOLD, n)):
-            product *= 1.0 - np.float64(x[i])
+            product *= 1.0 - np.float64(abs(signed[i]))
         whole += math.log(product)
     return whole

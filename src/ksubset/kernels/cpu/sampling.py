@@ -17,7 +17,7 @@ import numpy as np
 
 from ksubset.kernels.cpu import moments
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.moments import IMAG, REAL, X
+from ksubset.kernels.cpu.moments import IMAG, REAL, WEIGHT
 from ksubset.kernels.cpu.noise import random_bits, uniform
 from ksubset.kernels.cpu.simd import (
     absolute,
@@ -203,8 +203,8 @@ def _narrow(t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, p
     Moves this part to the front, tilted anew. Returns its number and count; -1 for a row that ran
     out of tries.
     """
-    which = _widest_part(t, m, coins[X])
-    _limits(t, m, coins[X], limits)
+    which = _widest_part(t, m, coins[WEIGHT])
+    _limits(t, m, coins[WEIGHT], limits)
     for tile in range(which * _TILE, m, PARTS * _TILE):
         limits[tile : min(tile + _TILE, m)] = 0
     kept = _move(t, m, which)
