@@ -24,12 +24,19 @@ from ksubset.kernels.cpu.simd import (
 )
 from ksubset.kernels.cpu.tilt import padded
 
-# The arrays of a row: for coins (SIGNED: minus p(tails) where heads are likelier, else p(heads)) ...
-SIGNED, PQ, WEIGHT, COIN_ARRAYS = 0, 1, 2, 3
-# ... and for nodes. A lane that is no node has S = 0, C = 1 and weight 0.
+# Arrays of a row's coins. SIGNED: the probability of the rarer side, times -1 where that is tails.
+SIGNED, WEIGHT, COIN_ARRAYS = 0, 1, 2
+# Arrays of its nodes. A lane that is no node has S = 0, C = 1 and weight 0.
 SINE, COSINE, REAL, IMAG, DEV_REAL, DEV_IMAG, NODE_ARRAYS = 0, 1, 2, 3, 4, 5, 6
 MOST_NODES = 64
 _FOLD = 512  # items whose sum may stay in the working precision
+
+
+@part
+def variances(signed):
+    """p q of coins, the variances of their heads."""
+    x = absolute(signed)
+    return x - x * x
 
 
 @part
@@ -40,7 +47,7 @@ def toss(t, n, coins):
     free ones among these, the expected number of heads of free coins, and their largest p.
     """
     one, zero = fill(t, 1.0), fill(t, 0.0)
-    spread, free, ups, likely, top = zero, zero, zero, zero, zero
+    some, free, ups, likely, top = zero, zero, zero, zero, zero
     variance, mean = 0.0, 0.0
     for block in range(0, n, _FOLD):
         signs = zero
@@ -48,11 +55,9 @@ def toss(t, n, coins):
             at = load(t, i)
             e = exp_negative(at)
             x = e / (1.0 + e)
-            pq = x - x * x
             signed = choose(at, 0.0, 0.0 - x, x)
             store(coins[SIGNED], i, signed)
-            store(coins[PQ], i, pq)
-            spread = spread + pq
+            some = some + variances(signed)
             signs = signs + signed
             ups = ups + choose(at, 0.0, one, zero)
             # Infinite ones have x = 0 exactly, and so have those that might as well be.
@@ -60,8 +65,8 @@ def toss(t, n, coins):
             likely = likely + choose(0.0, signed, one, zero)
             p = choose(0.0, signed, 1.0 - x, x)
             top = choose(p, top, p, top)
-        variance += total(spread)
-        spread = zero
+        variance += total(some)
+        some = zero
         mean += total(signs)
     heads = total(likely)
     return variance, total(free), total(ups), heads, mean + heads, np.float64(largest(top))
@@ -75,26 +80,26 @@ def _skew(signed):
 
 @part
 def centre(v, n, coins, variance):
-    """v less its variance-weighted mean, in place, and WEIGHT = pq v.
+    """v less its variance-weighted mean, in place, and WEIGHT = p q v.
 
     Twice: the second time takes out what rounding left of a mean far larger than the spread.
     """
     size = padded(n)
-    pq = coins[PQ]
+    signed = coins[SIGNED]
     weighted = fill(v, 0.0)
     for i in range(0, size, width(v)):
-        w = load(pq, i)
+        w = variances(load(signed, i))
         weighted = weighted + choose(w, 0.0, w * load(v, i), 0.0)
     mean = total(weighted) / max(variance, 1e-300)
     weighted = fill(v, 0.0)
     for i in range(0, size, width(v)):
-        w = load(pq, i)
+        w = variances(load(signed, i))
         moved = choose(w, 0.0, load(v, i) - mean, 0.0)
         weighted = weighted + w * moved
         store(v, i, moved)
     mean = total(weighted) / max(variance, 1e-300)
     for i in range(0, size, width(v)):
-        w = load(pq, i)
+        w = variances(load(signed, i))
         moved = choose(w, 0.0, load(v, i) - mean, 0.0)
         store(coins[WEIGHT], i, w * moved)
         store(v, i, moved)
@@ -336,7 +341,7 @@ def prepare_correction(count, nodes, narrow):
 @part
 def correct_some(first, last, coins, count, narrow, rarer):
     """:func:`correct` for the items from the first to the last, in whole vectors."""
-    coin, pq = coins[SIGNED], coins[PQ]
+    coin = coins[SIGNED]
     for i in range(first, last, width(coin)):
         signed = load(coin, i)
         d = _skew(signed)
@@ -348,7 +353,7 @@ def correct_some(first, last, coins, count, narrow, rarer):
             both = 1.0 / (left * right)
             shift = shift + (narrow[2, node] * d - narrow[3, node]) * (right * both)
             shift = shift + (narrow[2, node + 1] * d - narrow[3, node + 1]) * (left * both)
-        y = absolute(signed) + load(pq, i) * choose(signed, 0.0, shift, 0.0 - shift)
+        y = absolute(signed) + variances(signed) * choose(signed, 0.0, shift, 0.0 - shift)
         y = choose(0.0, y, 0.0, choose(y, 1.0, 1.0, y))
         store(rarer, i, y)
 
@@ -356,7 +361,7 @@ def correct_some(first, last, coins, count, narrow, rarer):
 @part
 def combine(n, coins, count, nodes, narrow, v):
     """v = Cov v."""
-    signed, pq = coins[SIGNED], coins[PQ]
+    coin = coins[SIGNED]
     for node in range(padded(count)):
         s, c = nodes[SINE, node], nodes[COSINE, node]
         real, imag = nodes[REAL, node], nodes[IMAG, node]
@@ -369,7 +374,8 @@ def combine(n, coins, count, nodes, narrow, v):
         narrow[5, node] = 2 * s * c * imag
         narrow[6, node] = -real * s * s
     for i in range(0, padded(n), width(v)):
-        d = _skew(load(signed, i))
+        signed = load(coin, i)
+        d = _skew(signed)
         square = d * d
         across, within = fill(d, 0.0), fill(d, 0.0)
         # Two nodes share a division.
@@ -385,13 +391,12 @@ def combine(n, coins, count, nodes, narrow, v):
             across = across + inverse * (narrow[2, node + 1] * d + narrow[3, node + 1])
             spread = narrow[4, node + 1] + narrow[5, node + 1] * d + narrow[6, node + 1] * square
             within = within + spread * inverse * inverse
-        store(v, i, load(pq, i) * (across + load(v, i) * within))
+        store(v, i, variances(signed) * (across + load(v, i) * within))
 
 
 @part
 def log_likelier(n, coins):
-    """sum log(1 - x), x the probability of the rarer side: at most 1/2, so that a few hundred factors
-    fit into float64."""
+    """sum log(1 - x) over rarer sides: x <= 1/2, and a few hundred factors fit into float64."""
     signed = coins[SIGNED]
     whole = 0.0
     for block in range(0, n, _FOLD):

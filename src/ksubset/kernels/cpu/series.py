@@ -19,11 +19,11 @@ from ksubset.kernels.cpu.moments import (
     DEV_REAL,
     IMAG,
     MOST_NODES,
-    PQ,
     REAL,
     SIGNED,
     SINE,
     WEIGHT,
+    variances,
 )
 from ksubset.kernels.cpu.simd import (
     absolute,
@@ -229,7 +229,7 @@ def _coefficients(count, powers, nodes, across, within, narrow, both):
 def combine(n, coins, count, powers, nodes, wide, narrow, v):
     """v = Cov v: the mixture over nodes of p q times a polynomial in p."""
     _coefficients(count, powers, nodes, wide[0], wide[1], narrow, True)
-    signed, pq = coins[SIGNED], coins[PQ]
+    signed = coins[SIGNED]
     lanes = width(v)
     for i in range(0, padded(n), 2 * lanes):
         p, q = _heads(signed, i), _heads(signed, i + lanes)
@@ -239,9 +239,9 @@ def combine(n, coins, count, powers, nodes, wide, narrow, v):
             across, within = across * p + narrow[0, m], within * p + narrow[1, m]
             other_across = other_across * q + narrow[0, m]
             other_within = other_within * q + narrow[1, m]
-        store(v, i, load(pq, i) * (across + load(v, i) * within))
+        store(v, i, variances(load(signed, i)) * (across + load(v, i) * within))
         i += lanes
-        store(v, i, load(pq, i) * (other_across + load(v, i) * other_within))
+        store(v, i, variances(load(signed, i)) * (other_across + load(v, i) * other_within))
 
 
 @part

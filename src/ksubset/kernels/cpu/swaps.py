@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ksubset.kernels.cpu import moments, series
 from ksubset.kernels.cpu.compile import part
-from ksubset.kernels.cpu.moments import PQ, SIGNED
+from ksubset.kernels.cpu.moments import SIGNED, variances
 from ksubset.kernels.cpu.simd import absolute, choose, copy, fill, load, store, total, width
 from ksubset.kernels.cpu.tilt import padded
 
@@ -38,7 +38,7 @@ def add_swaps(at, rows, coins, variance, count, powers, narrow, drawn, vectors, 
                 z[i], v[i] = 0, 0
             z_s, v_s = z, v
         # L 1 = 0: less a constant, large values keep their digits.
-        shift = _reference(size, coins[PQ], variance, v_s)
+        shift = _reference(size, coins[SIGNED], variance, v_s)
         # The flows of the last sample take the place of the probabilities.
         flow = work[1] if s + rows < len(drawn) else rarer
         out, into, of_out, of_into = 0.0, 0.0, 0.0, 0.0
@@ -62,13 +62,13 @@ def add_swaps(at, rows, coins, variance, count, powers, narrow, drawn, vectors, 
 
 
 @part
-def _reference(size, pq, variance, v):
+def _reference(size, signed, variance, v):
     """A constant amid the values v of items that matter: the weighted mean of the first vector that
     has half of its share of the variance, or more."""
     wide = width(v)
     share = 0.5 * variance * wide / size
     for i in range(0, size, wide):
-        w = load(pq, i)
+        w = variances(load(signed, i))
         here = total(w)
         if here >= share and here > 0:
             return total(choose(w, 0.0, w * load(v, i), fill(v, 0.0))) / here
