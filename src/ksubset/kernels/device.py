@@ -28,12 +28,16 @@ def are_compiled(logits: Tensor, method: str) -> bool:
     return method == "auto" and _available(logits.device.type, logits.dtype)
 
 
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _available(device: str, dtype: torch.dtype) -> bool:
     # A constant to torch.compile, which need not look into imports.
     if device == "cuda":
         return dtype == torch.float32 and _triton(1) is not None
     return device == "cpu" and _numba() is not None
+
+
+# What torch.compiler.assume_constant_result does, without the import of torch's compiler that comes
+# with it: that takes longer than all of ksubset, and most programs compile nothing.
+_available._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
