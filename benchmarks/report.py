@@ -57,7 +57,8 @@ def _ratio(value: float | None) -> str:
     return f"{value:.{3 if value < 0.0995 else 2 if value < 9.995 else 0}f}"
 
 
-def _with_quartiles(summary: Summary) -> str:
+def with_quartiles(summary: Summary) -> str:
+    """A ratio and what half of the repeats lie between."""
     low, high = _ratio(summary.ratio_low), _ratio(summary.ratio_high)
     return f"{_ratio(summary.ratio)} [{low}, {high}]"
 
@@ -68,8 +69,8 @@ def cells(record: Record) -> list[str]:
     for what in OPERATIONS:
         line += [duration(record.times[what].ms), _ratio(record.times[what].ratio)]
     both = record.times["both"]
-    line[-1] = _with_quartiles(both)
-    line += [_with_quartiles(record.against_ours)]
+    line[-1] = with_quartiles(both)
+    line += [with_quartiles(record.against_ours)]
     return [*line, ", ".join(f"{record.memory[what]:.1f}" for what in OPERATIONS)]
 
 
@@ -120,7 +121,7 @@ def ratios(records: Sequence[Record]) -> list[list[str]]:
             line = [way, str(shape), duration(both.ms)]
             for name in BASELINES:
                 line.append(duration(found[name].times["both"].ms) if name in found else "–")
-            line += [_with_quartiles(both), _with_quartiles(found[SWAP].against_ours)]
+            line += [with_quartiles(both), with_quartiles(found[SWAP].against_ours)]
             lines.append(line)
     return lines
 

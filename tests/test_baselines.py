@@ -10,6 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 import baselines
+import off_path
+from contest import Problem, Shape
 
 LOGITS = torch.randn(5, 12)
 
@@ -83,3 +85,14 @@ def test_the_log_space_dp_has_the_marginals() -> None:
     torch.testing.assert_close(
         baselines.log_space_dp(logits, 4), ksubset.marginals(logits, 4), rtol=1e-4, atol=1e-5
     )
+
+
+def test_calls_off_the_main_path_run() -> None:
+    """All but the compiled one, at a small size, with every time beside its reference's."""
+    rows = off_path.calls(Problem.draw(Shape(6, 20, 3), "cpu", 0), compiled=False)
+    for row in rows.values():
+        found = row.call()
+        assert all(x.isfinite().all() for x in (found if isinstance(found, tuple) else [found]))
+    found = off_path.measure({name: rows[name] for name in (off_path.PLAIN, "mask")}, 1, 1.0, "cpu")
+    assert found[off_path.PLAIN].ratio == 1
+    assert "≤ 1.3" in off_path.verdict(rows["mask"], found["mask"])
