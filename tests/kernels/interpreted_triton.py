@@ -122,54 +122,64 @@ def check_long_samples() -> None:
 
 
 @contextmanager
-def quarters() -> Iterator[None]:
-    """Quarters of quarters, as of rows of a wide spread."""
+def parts() -> Iterator[None]:
+    """Parts of parts, as of rows of a wide spread."""
     wide, sampling._WIDE_VARIANCE = sampling._WIDE_VARIANCE, tl.constexpr(1.0)
     yield
     sampling._WIDE_VARIANCE = wide
 
 
-def _logits_of_quarters(n: int) -> torch.Tensor:
+def _logits_of_parts(n: int) -> torch.Tensor:
     return 0.3 * torch.randn(1, n, generator=torch.Generator().manual_seed(n))
 
 
-def _check_half_of_quarters(n: int, k: int, draws: slice) -> None:
+def _check_half_of_parts(n: int, k: int, draws: slice) -> None:
     """Half of the draws of one check, to half the digits of its threshold: a difference that all of
     them would show, one half does."""
     seeds = torch.randint(1 << 60, (300, 1), generator=torch.Generator().manual_seed(3))
-    logits = _logits_of_quarters(n)
-    with quarters():
+    logits = _logits_of_parts(n)
+    with parts():
         z, _ = rows.sample(logits, k, seeds[draws])
     assert (z.sum(-1) == k).all()
-    for j in range(4):
-        part = torch.arange(n) % 4 == j
+    for j in range(min(n, 8)):
+        part = torch.arange(n) % 8 == j
         assert p_value_of_part(z[:, 0], logits[0].double(), k, part) > FALSE_ALARM**0.5
 
 
-def check_first_quarters_of_8() -> None:
-    _check_half_of_quarters(8, 4, slice(0, 150))
+def check_first_parts_of_8() -> None:
+    _check_half_of_parts(8, 4, slice(0, 150))
 
 
-def check_last_quarters_of_8() -> None:
-    _check_half_of_quarters(8, 4, slice(150, 300))
+def check_last_parts_of_8() -> None:
+    _check_half_of_parts(8, 4, slice(150, 300))
 
 
-def check_first_quarters_of_30() -> None:
-    _check_half_of_quarters(30, 14, slice(0, 50))
+def check_first_parts_of_30() -> None:
+    _check_half_of_parts(30, 14, slice(0, 50))
 
 
-def check_last_quarters_of_30() -> None:
-    _check_half_of_quarters(30, 14, slice(50, 100))
+def check_last_parts_of_30() -> None:
+    _check_half_of_parts(30, 14, slice(50, 100))
 
 
-def check_quarters_without_a_choice() -> None:
-    logits = _logits_of_quarters(30)
+def check_parts_without_a_choice() -> None:
+    logits = _logits_of_parts(30)
     logits[0, :8], logits[0, 29] = INF, -INF
-    with quarters():
+    with parts():
         z, _ = rows.sample(logits, 14, torch.arange(5).unsqueeze(1))
     assert (z.sum(-1) == 14).all()
     assert (z[:, 0, :8] == 1).all()
     assert not z[:, 0, 29].any()
+
+
+def check_fallback_of_wide_rows() -> None:
+    """Whose nodes are placed anew on the way."""
+    z, _ = rows.sample(torch.zeros(1, 340), 170, torch.tensor([[5], [6]]), 0)
+    assert (z.sum(-1) == 170).all()
+    for part in (z[..., -85:], z[..., -170:]):
+        size = part.shape[-1]
+        spread = (size * (340 - size) / (4 * 340)) ** 0.5
+        assert ((part.sum(-1) - size / 2).abs() < 5 * spread).all()
 
 
 def check_many_draws() -> None:
@@ -292,7 +302,7 @@ def check_one_k_for_all_rows() -> None:
 
 
 @triton.jit
-def _fail(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.constexpr):  # noqa: N803
+def _fail(tilted, place, k, key, n, NODES: tl.constexpr):  # noqa: N803
     tl.store(place, float("nan"))
 
 
@@ -303,9 +313,9 @@ def check_no_choice_left() -> None:
     logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
     logits[1, ::3], logits[2, 4], logits[3, 1:3] = -INF, INF, INF
     k = torch.tensor([20, 13, 20, 2])
-    fallback, long.whole_row = long.whole_row, _fail
+    fallback, long.one_by_one = long.one_by_one, _fail
     z, _ = long.sample(logits, k, torch.arange(8).reshape(2, 4))
-    long.whole_row = fallback
+    long.one_by_one = fallback
     assert torch.equal(z[0], z[1])
     assert torch.equal(z[0, :3], (logits[:3] > -INF).float())
     assert torch.equal(z[0, 3], (logits[3] == INF).float())

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from test_exactness import FALSE_ALARM, p_value
+from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
 import ksubset
 from ksubset import kernels
@@ -103,6 +103,20 @@ def test_long_rows_follow_the_law_cuda(
     counts = torch.full((rows,), k, device="cuda")
     z, _ = long.sample(logits.expand(rows, 11).contiguous(), counts, seeds)
     assert p_value(z.reshape(-1, 11).cpu(), logits[0].cpu().double(), k) > FALSE_ALARM
+
+
+@pytest.mark.parametrize("n", [500, 6000, 20_000])
+def test_the_fallback_of_wide_rows_follows_the_law_cuda(n: int) -> None:
+    """Without tries, item by item: early and late items, in rows that need many nodes."""
+    from ksubset.kernels.cuda import long, rows
+
+    kernels, k = (rows if n <= rows.MAX_ITEMS else long), 2 * n // 5
+    logits = torch.randn(n, generator=torch.Generator().manual_seed(n))
+    seeds = torch.arange(1000, device="cuda").unsqueeze(0)
+    z, _ = kernels.sample(logits.cuda().expand(1000, n).contiguous(), k, seeds, 0)
+    assert (z.sum(-1) == k).all()
+    for part in (torch.arange(n) < n // 4, torch.arange(n) >= n - 64, torch.arange(n) % 2 == 0):
+        assert p_value_of_part(z[0], logits.double(), k, part) > FALSE_ALARM
 
 
 def test_draws_with_replacement_follow_the_law_cuda() -> None:

@@ -59,7 +59,7 @@ def test_on_cuda_devices() -> None:
     cuda = pytest.importorskip("ksubset.kernels.cuda.sampling")
     from ksubset.kernels.cuda import long, moments
 
-    for parts in (4, long.SAMPLES.wide):
+    for parts in (cuda.PARTS.value, long.SAMPLES.wide):
         left = worst(parts, moments.TAIL.value, cuda.TIMES.value)
         assert left < np.finfo(np.float32).eps / 10
 

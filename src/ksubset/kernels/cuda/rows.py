@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
-from ksubset.kernels.cuda.moments import coins, moments, rarer_sides
+from ksubset.kernels.cuda.moments import moments, rarer_sides
 from ksubset.kernels.cuda.outcome import log_outcome, mode
 from ksubset.kernels.cuda.sampling import draw, one_by_one
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
@@ -167,23 +167,7 @@ def _sample_kernel(
             tl.store(place + at, t, inside)
         if found == 0:
             tl.debug_barrier()
-            _up, _x, pq, _skew = coins(t, inside)
-            variance, free_count, forced = tl.reduce(
-                (
-                    pq,
-                    ((tl.abs(t) < _INF) & inside).to(tl.float32),
-                    ((t == _INF) & inside).to(tl.float32),
-                ),
-                0,
-                add3,
-            )
-            # Wider than for moments: right also far from the mean.
-            number = tl.minimum(free_count + 1, 26 + 13 * tl.sqrt(variance))
-            number = 2 * tl.ceil((number - 1) * 0.5) + 1
-            one_by_one(
-                tilted + row * n, place, (k.to(tl.float32) - forced).to(tl.float64),
-                number.to(tl.float64), free_count.to(tl.float64), key, n, NODES,
-            )  # fmt: skip
+            one_by_one(tilted + row * n, place, k, key, n, NODES)
 
 
 _infer = Launcher(_infer_kernel, "BLOCK")
@@ -268,6 +252,6 @@ def sample(
         scratch = logits.new_empty(rows, 2 * n) if draws else tilted
         _sample(
             rows, logits, k, (seeds,), (drawn, tilted, scratch), (n, rows, samples),
-            (block, 128 * warps, draws, rounds, min(512, max(16, block))), warps,
+            (block, 128 * warps, draws, rounds, min(64, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

@@ -19,6 +19,8 @@ _INF = tl.constexpr(float("inf"))
 _WIDE_VARIANCE = tl.constexpr(32.0)
 _ROUNDS = tl.constexpr(64)  # of four tosses, about half of which are accepted
 _NODES = tl.constexpr(32)
+# Of a row with a wide spread, one part of so many is kept.
+PARTS = tl.constexpr(8)
 # Counts beyond N / 2 of what is kept are rejected: N is so many times what tails reach.
 TIMES, DECAY = tl.constexpr(2), tl.constexpr(19.0)
 # Where the counters of each kind of number start (those of tosses at 0).
@@ -104,9 +106,9 @@ def draw(
     """Store a sample of the coins t, of which so many show heads, at those places that are below n.
     Returns 1, or 0 if tries ran out.
 
-    While the number of heads has a wide spread, three quarters of the coins are tossed and
-    accepted by the rest, as in kernels/halving.py: a quarter accepts half of all tosses, and four
-    come at the price of one.
+    While the number of heads has a wide spread, seven eighths of the coins are tossed and accepted
+    by the rest, as in kernels/halving.py: an eighth accepts a third of all tosses, and four come at
+    the price of one.
     """
     up, x, pq, _skew = coins(t, at < n)
     # The variance of fewer coins is not wide.
@@ -125,17 +127,17 @@ def _draw_most(
     t, up, x, pq, wanted, key, at, n, place,
     BLOCK: tl.constexpr, LANES: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Three quarters of the coins, and then the rest."""
-    quarter: tl.constexpr = BLOCK // 4
-    which = tl.arange(0, 4)
-    spreads = tl.sum(tl.reshape(pq, (quarter, 4)), 0)
-    # The quarter of the largest variance is kept.
+    """All coins but a part of them, and then the rest."""
+    kept: tl.constexpr = BLOCK // PARTS
+    which = tl.arange(0, PARTS)
+    spreads = tl.sum(tl.reshape(pq, (kept, PARTS)), 0)
+    # The part of the largest variance is kept.
     variance = tl.max(spreads, 0)
-    keep = tl.min(tl.where(spreads == variance, which, 4), 0)
+    keep = tl.min(tl.where(spreads == variance, which, PARTS), 0)
     mine = (which == keep)[None, :]
-    rest = tl.sum(tl.where(mine, tl.reshape(t, (quarter, 4)), 0.0), 1)
-    rest_at = tl.sum(tl.where(mine, tl.reshape(at, (quarter, 4)), 0), 1)
-    part = (tl.arange(0, BLOCK) & 3) != keep
+    rest = tl.sum(tl.where(mine, tl.reshape(t, (kept, PARTS)), 0.0), 1)
+    rest_at = tl.sum(tl.where(mine, tl.reshape(at, (kept, PARTS)), 0), 1)
+    part = (tl.arange(0, BLOCK) % PARTS) != keep
 
     rest_up, rest_x, _pq, _skew = coins(rest, rest_at < n)
     signed = tl.where(rest_up, -rest_x, rest_x)
@@ -148,7 +150,7 @@ def _draw_most(
         add4,
     )  # fmt: skip
     number = nodes_for(variance, count, TIMES)
-    real, imag = _characteristic(rest_x, signed, number, variance, quarter, LANES, _NODES)
+    real, imag = _characteristic(rest_x, signed, number, variance, kept, LANES, _NODES)
 
     high, low = thresholds(tl.where(part, tl.where(up, 1 - x, x), 0.0))
     lane = tl.arange(0, BLOCK)
@@ -196,7 +198,7 @@ def _draw_most(
     rest = tl.where(free, tl.where(is_open > 0, rest + shift, settled), rest)
     found = keep * 0
     if accepted < 8:
-        found = draw(rest, wanted, key + GOLDEN, rest_at, n, place, quarter, LANES, ROUNDS)
+        found = draw(rest, wanted, key + GOLDEN, rest_at, n, place, kept, LANES, ROUNDS)
     return found
 
 
@@ -242,38 +244,53 @@ def _draw_all(
 
 
 @triton.jit
-def one_by_one(tilted_row, drawn_row, k, number, free_count, key, n, NODES: tl.constexpr):
+def one_by_one(tilted_row, drawn_row, k, key, n, NODES: tl.constexpr):
     """Draw a row item by item from the characteristic function of what is left, in float64.
 
-    Dividing an item's factor out keeps every node's value to full relative precision.
+    Dividing an item's factor out keeps every node's value to full relative precision. The more
+    items are settled, the more nodes count: whenever three quarters of the variance are gone, what
+    is left gets nodes of its own, so that 64 of them are enough for all rows.
     """
     node = tl.arange(0, NODES).to(tl.float64)
-    use = 2 * node < number
-    node = tl.where(use, node, 0.0)
-    twice = tl.where(use, tl.where(node > 0, 2.0, 1.0), 0.0).to(tl.float64)
-    cosine, sine = rotation(node, number)
-    real = twice * 0 + 1.0
-    imag = twice * 0
-    for i in range(n):
-        t = tl.load(tilted_row + i).to(tl.float64)
-        if tl.abs(t) < _INF:
-            p = 1 / (1 + tl.exp(-t))
-            q = 1 / (1 + tl.exp(t))
-            a = q + p * cosine
+    one = tl.arange(0, 1)
+    left = k.to(tl.float64)
+    start = tl.zeros([], tl.int32)
+    while start < n:
+        variance = left * 0
+        rest = left * 0
+        forced = left * 0
+        for i in range(start, n):
+            t = tl.load(tilted_row + i).to(tl.float64)
+            e = tl.exp(-tl.abs(t))
+            variance += e / ((1 + e) * (1 + e))
+            rest += tl.where(tl.abs(t) < _INF, 1.0, 0.0)
+            forced += tl.where(t == _INF, 1.0, 0.0)
+        left = tl.where(start == 0, left - forced, left)
+        # Wider than for moments: right also far from the mean.
+        number = tl.minimum(rest + 1, 26 + 13 * tl.sqrt(variance))
+        number = 2 * tl.ceil((number - 1) * 0.5) + 1
+        enough = tl.where(number < 2 * NODES, -1.0, 0.25 * variance)
+        use = 2 * node < number
+        twice = tl.where(use, tl.where(node > 0, 2.0, 1.0), 0.0).to(tl.float64)
+        cosine, sine = rotation(tl.where(use, node, 0.0), number)
+        real = twice * 0 + 1.0
+        imag = twice * 0
+        for i in range(start, n):
+            t = tl.load(tilted_row + i).to(tl.float64)
+            p = tl.where(tl.abs(t) < _INF, 1 / (1 + tl.exp(-t)), 0.0)
+            a = 1 - p * (1 - cosine)
             b = p * sine
             new = real * a - imag * b
             imag = real * b + imag * a
             real = new
-    left = k
-    rest = free_count
-    one = tl.arange(0, 1)
-    for i in range(n):
-        t = tl.load(tilted_row + i).to(tl.float64)
-        take = tl.where(t > 0, 1.0, 0.0).to(tl.float64)
-        if tl.abs(t) < _INF:
-            p = 1 / (1 + tl.exp(-t))
+        going = (start < n) & (variance > enough)
+        while going:
+            t = tl.load(tilted_row + start).to(tl.float64)
+            e = tl.exp(-tl.abs(t))
+            is_free = tl.abs(t) < _INF
+            p = tl.where(is_free, 1 / (1 + tl.exp(-t)), 0.0)
             q = 1 / (1 + tl.exp(t))
-            a = q + p * cosine
+            a = 1 - p * (1 - cosine)
             b = p * sine
             size = a * a + b * b
             new = (real * a + imag * b) / size
@@ -287,9 +304,13 @@ def one_by_one(tilted_row, drawn_row, k, number, free_count, key, n, NODES: tl.c
             heads = p * tl.sum(twice * (real * back_real + imag * back_imag), 0)
             heads = tl.maximum(heads, 0.0)
             tails = tl.maximum(tails, 0.0)
-            u = tl.sum(wide_uniform(key, one + i + _ONE_BY_ONE), 0)
-            take = tl.where(u * (heads + tails) < heads, 1.0, 0.0).to(tl.float64)
+            u = tl.sum(wide_uniform(key, one + start + _ONE_BY_ONE), 0)
+            take = tl.where(u * (heads + tails) < heads, 1.0, 0.0)
             take = tl.where(left <= 0.5, 0.0, tl.where(left >= rest - 0.5, 1.0, take))
-            left = left - take
-            rest = rest - 1
-        tl.store(drawn_row + i, take.to(tl.float32))
+            take = tl.where(is_free, take, tl.where(t > 0, 1.0, 0.0))
+            left = left - tl.where(is_free, take, 0.0)
+            rest = rest - tl.where(is_free, 1.0, 0.0)
+            variance = variance - e / ((1 + e) * (1 + e))
+            tl.store(drawn_row + start, take.to(tl.float32))
+            start += 1
+            going = (start < n) & (variance > enough)

@@ -20,9 +20,10 @@ from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
 from ksubset.kernels.cuda.long.board import wait, words, workspace
 from ksubset.kernels.cuda.long.moments import fill, moments
 from ksubset.kernels.cuda.long.moments import swap_product as swap_row
-from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds, whole_row
+from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
 from ksubset.kernels.cuda.outcome import log_outcome
+from ksubset.kernels.cuda.sampling import one_by_one
 
 __all__ = ["covariance_product", "infer", "log_outcome", "sample", "swap_product", "tilt"]
 
@@ -138,7 +139,6 @@ def sample_kernel(
     logits, counts, keys, drawn, tilted, work, same, n, rows, samples,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
     LANES: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
-    FALLBACK: tl.constexpr,
 ):  # fmt: skip
     """Samples, and the tilted logits."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -177,7 +177,8 @@ def sample_kernel(
                     G, GP, TILE, WIDE, LANES, ROUNDS,
                 )  # fmt: skip
             if (found == 0) & (g == 0):
-                whole_row(tilted + row * n, k, key, place, n, TILE, FALLBACK)
+                tl.debug_barrier()
+                one_by_one(tilted + row * n, place, k, key, n, 64)
         else:
             fill(place, float("nan"), n, g, G, TILE)
 
@@ -187,7 +188,7 @@ _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
 _swap = Launcher(swap_kernel, *_CONSTANTS)
-_sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS", "FALLBACK")
+_sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS")
 
 
 @cache
@@ -279,6 +280,6 @@ def sample(
     tilted = logits.new_empty(logits.shape)
     _launch(
         _sample, SAMPLES, logits, k, (seeds,), (drawn, tilted), (rows, len(seeds)),
-        (128 * SAMPLES.warps, _PER_BLOCK, 512, rounds, 512), -(-n // _PER_BLOCK),
+        (128 * SAMPLES.warps, _PER_BLOCK, 512, rounds), -(-n // _PER_BLOCK),
     )  # fmt: skip
     return drawn, tilted

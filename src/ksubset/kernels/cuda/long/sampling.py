@@ -15,8 +15,8 @@ from ksubset.kernels.cuda.long.nodes import spectrum
 from ksubset.kernels.cuda.long.tilt import solve
 from ksubset.kernels.cuda.moments import coins, nodes_for
 from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4
-from ksubset.kernels.cuda.sampling import DECAY, TIMES, accept, draw, four, one_by_one
-from ksubset.kernels.cuda.tilt import add3, add4
+from ksubset.kernels.cuda.sampling import DECAY, TIMES, accept, draw, four
+from ksubset.kernels.cuda.tilt import add4
 
 _INF = tl.constexpr(float("inf"))
 _TRIES = tl.constexpr(64)
@@ -169,25 +169,3 @@ def draw_row(
             WIDE * TILE, LANES, ROUNDS,
         )  # fmt: skip
     return found, epoch
-
-
-@triton.jit
-def whole_row(tilted, k, key, place, n, TILE: tl.constexpr, FALLBACK: tl.constexpr):
-    """Item by item, by one program: for rows whose tries ran out."""
-    spread = tl.zeros([TILE], tl.float32)
-    free = tl.zeros([TILE], tl.float32)
-    forced = tl.zeros([TILE], tl.float32)
-    tiles = (n + TILE - 1) // TILE
-    for i in range(tiles):
-        _at, inside, t = load_tiles(tilted, i, 0, 1, tiles, n, TILE, 1)
-        _up, _x, pq, _skew = coins(t, inside)
-        spread += pq
-        free += (inside & (tl.abs(t) < _INF)).to(tl.float32)
-        forced += (inside & (t == _INF)).to(tl.float32)
-    variance, count, certain = tl.reduce((spread, free, forced), 0, add3)
-    number = tl.minimum(count + 1, 26 + 13 * tl.sqrt(variance))
-    number = 2 * tl.ceil((number - 1) * 0.5) + 1
-    one_by_one(
-        tilted, place, k.to(tl.float64) - certain.to(tl.float64), number.to(tl.float64),
-        count.to(tl.float64), key, n, FALLBACK,
-    )  # fmt: skip
