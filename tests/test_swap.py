@@ -10,6 +10,7 @@ from problems import INF
 from torch import Tensor
 
 from ksubset import oracle
+from ksubset.oracle import _exact
 
 Rates = Callable[[Tensor, Tensor], Tensor]
 SCALES = (0.1, 1.0, 3.0)
@@ -47,7 +48,7 @@ def all_rates(logits: Tensor, k: int) -> Tensor:
     chosen = (z * bits).sum(-1)
     kept = table[(chosen.unsqueeze(-1) - bits).clamp(min=0)]  # (subsets, n, n + 1)
     rest = table[(2**n - 1 - chosen.unsqueeze(-1) - bits).clamp(min=0)]
-    shares = torch.tensor([oracle._share(s) for s in range(k)], dtype=logits.dtype)
+    shares = torch.tensor([_exact._share(s) for s in range(k)], dtype=logits.dtype)
     paired = torch.einsum("cis,cjs,s->cij", kept[..., :k].flip(-1), rest[..., :k], shares)
     swap = z.unsqueeze(-1) & ~z.unsqueeze(-2)
     return torch.where(swap, weights * paired / table[-1, k], 0)
@@ -179,7 +180,7 @@ def test_wrong_rates_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         for k in range(1, n):
             assert flow_error(logits, k, product) < 1e-12
             assert (balance_error(logits, k, product) > 1e-6) is (1 < k < n - 1)
-    monkeypatch.setattr(oracle, "_share", lambda s: 1 / (s + 2))
+    monkeypatch.setattr(_exact, "_share", lambda s: 1 / (s + 2))
     for logits, k in problems(9):
         if 0 < k < len(logits):
             assert flow_error(logits, k) > 1e-3

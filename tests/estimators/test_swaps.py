@@ -19,6 +19,7 @@ from ksubset.estimators import Estimator, create
 from ksubset.estimators.swap_process import SwapProcess
 from ksubset.functional import _primitives
 from ksubset.kernels.swaps import exchange
+from ksubset.oracle import _exact
 
 Loss = Callable[[Tensor], Tensor]
 CASES = [(5, 1), (5, 2), (6, 3), (5, 4)]
@@ -276,7 +277,7 @@ def test_wrong_rates_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(SwapProcess, "_exchange", by_the_oracle)
     assert max(errors()) < 1e-10
-    monkeypatch.setattr(oracle, "_share", lambda s: 1 / (s + 2))
+    monkeypatch.setattr(_exact, "_share", lambda s: 1 / (s + 2))
     assert min(errors()) > 1e-3
 
 
