@@ -21,7 +21,19 @@ from ksubset.functional import (
     sample,
     sample_indices,
     simple,
+    size_mean,
+    size_probabilities,
+    size_variance,
     swap,
+)
+from ksubset.sizes import (
+    Sizes,
+    at_least,
+    at_most,
+    between,
+    exactly,
+    random_sizes,
+    weighted_sizes,
 )
 
 __version__ = "0.1.0"
@@ -29,10 +41,15 @@ __version__ = "0.1.0"
 __all__ = [
     "KSubset",
     "SimpleKSubset",
+    "Sizes",
+    "at_least",
+    "at_most",
+    "between",
     "covariance_matrix",
     "covariance_product",
     "entropy",
     "estimators",
+    "exactly",
     "explain",
     "k_hot",
     "kl_divergence",
@@ -46,9 +63,14 @@ __all__ = [
     "nn",
     "oracle",
     "pairwise_marginals",
+    "random_sizes",
     "regression",
     "sample",
     "sample_indices",
     "simple",
+    "size_mean",
+    "size_probabilities",
+    "size_variance",
     "swap",
+    "weighted_sizes",
 ]

@@ -15,6 +15,7 @@ from ksubset.functional.inference import (
     pairwise_marginals,
 )
 from ksubset.functional.sampling import sample, sample_indices, simple
+from ksubset.functional.sizes import size_mean, size_probabilities, size_variance
 from ksubset.functional.swaps import swap
 
 __all__ = [
@@ -33,5 +34,8 @@ __all__ = [
     "sample",
     "sample_indices",
     "simple",
+    "size_mean",
+    "size_probabilities",
+    "size_variance",
     "swap",
 ]

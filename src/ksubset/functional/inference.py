@@ -1,7 +1,8 @@
 """Exact quantities of the k-subset law p(z) = exp(theta . z) / e_k(exp theta), sum z = k.
 
 Common to all functions: ``logits`` has shape (..., n). ``k`` is an int or an integer tensor
-broadcast over the batch (...), a different k per row. ``mask`` is boolean and broadcasts to the
+broadcast over the batch (...), a different k per row, or several sizes at once
+(:mod:`ksubset.sizes`). ``mask`` is boolean and broadcasts to the
 logits; False forbids an item, like a logit of -inf; a logit of +inf forces it. float64 and
 float32 are computed natively, half precision in float32, with scalars returned in float32.
 ``method`` is "auto", "spectral", "dp" or "tree". ``validate_args=True`` checks values (NaN
@@ -31,9 +32,11 @@ from ksubset._arguments import (
 )
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
+from ksubset.functional._by_size import divergence_of_sizes, with_sizes
 from ksubset.functional._inferred import infer
 from ksubset.kernels.coins import Coins, sum_without_overflow, widest
 from ksubset.kernels.largest import k_largest
+from ksubset.sizes import Sizes
 
 __all__ = [
     "covariance_matrix",
@@ -53,7 +56,7 @@ __all__ = [
 
 def log_partition(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -66,7 +69,7 @@ def log_partition(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -78,6 +81,10 @@ def log_partition(
         >>> log_partition(torch.zeros(4), 2).exp()  # the number of 2-subsets of 4 items
         tensor(6.)
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            log_partition, logits, k, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     return infer(given, method).log_partition()
@@ -128,7 +135,7 @@ def log_prob_exactly_k(
 
 def marginals(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -140,7 +147,7 @@ def marginals(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -152,6 +159,10 @@ def marginals(
         >>> marginals(torch.tensor([0.0, 0.0, 0.0, -torch.inf]), 2)
         tensor([0.6667, 0.6667, 0.6667, 0.0000])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            marginals, logits, k, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     return given.vector(_primitives.infer(given.logits, given.size, method)[1])
@@ -159,7 +170,7 @@ def marginals(
 
 def covariance_product(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     v: Tensor,
     *,
     mask: Tensor | None = None,
@@ -173,7 +184,7 @@ def covariance_product(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         v: (..., n), broadcast with the logits.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
@@ -196,6 +207,10 @@ def covariance_product(
         raise ValueError(
             f"v must have shape (..., n) with n = {logits.shape[-1]}, got {tuple(v.shape)}"
         )
+    if isinstance(k, Sizes):
+        return with_sizes(
+            covariance_product, logits, k, v, mask=mask, method=method, validate_args=validate_args
+        )
     given = problem(logits, k, mask, more={"v": v.shape[:-1]}, validate_args=validate_args)
     tilted = _primitives.tilt(given.logits, given.size, method)
     product = _primitives.covariance_product(tilted, given.size, given.rows("v", v), method)
@@ -204,7 +219,7 @@ def covariance_product(
 
 def covariance_matrix(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -216,7 +231,7 @@ def covariance_matrix(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -229,6 +244,10 @@ def covariance_matrix(
         tensor([[ 0.2500, -0.2500],
                 [-0.2500,  0.2500]])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            covariance_matrix, logits, k, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     tilted = _primitives.tilt(given.logits, given.size, method)
@@ -249,7 +268,7 @@ def _matrix(given: Problem, tilted: Tensor, method: str) -> Tensor:
 
 def pairwise_marginals(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -261,7 +280,7 @@ def pairwise_marginals(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -275,6 +294,10 @@ def pairwise_marginals(
                 [0.3333, 0.6667, 0.3333],
                 [0.3333, 0.3333, 0.6667]])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            pairwise_marginals, logits, k, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     _, mu, tilted, _, _ = _primitives.infer(given.logits, given.size, method)
@@ -286,7 +309,7 @@ def pairwise_marginals(
 
 def log_prob(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     value: Tensor,
     *,
     mask: Tensor | None = None,
@@ -298,7 +321,7 @@ def log_prob(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         value: k-hot vectors (..., n), broadcast with the logits.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
@@ -311,6 +334,10 @@ def log_prob(
         >>> log_prob(torch.zeros(4), 2, torch.tensor([1.0, 0.0, 0.0, 1.0])).exp()
         tensor(0.1667)
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            log_prob, logits, k, value, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     # Inferred once per row of logits, not once per value.
     given = problem(logits, k, mask, validate_args=validate_args)
@@ -321,7 +348,7 @@ def log_prob(
 
 def log_prob_indices(
     logits: Tensor,
-    k: int,
+    k: int | Sizes,
     indices: Tensor,
     *,
     mask: Tensor | None = None,
@@ -336,7 +363,8 @@ def log_prob_indices(
 
     Args:
         logits: (..., n).
-        k: an int: rows of different length do not fit into one tensor.
+        k: an int, since rows of different length do not fit into one tensor; or sizes, with which
+            an index of -1 is no item.
         indices: integers (..., k), broadcast with the logits.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
@@ -349,6 +377,16 @@ def log_prob_indices(
         >>> log_prob_indices(torch.zeros(4), 2, torch.tensor([3, 0])).exp()
         tensor(0.1667)
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            log_prob_indices,
+            logits,
+            k,
+            indices,
+            mask=mask,
+            method=method,
+            validate_args=validate_args,
+        )
     check_method(method)
     if isinstance(k, Tensor):
         raise TypeError("k must be an int in log_prob_indices, got a tensor")
@@ -360,7 +398,7 @@ def log_prob_indices(
 
 def entropy(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -372,7 +410,7 @@ def entropy(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -384,6 +422,8 @@ def entropy(
         >>> entropy(torch.zeros(20), 10)  # log of 184756 equally likely subsets
         tensor(12.1268)
     """
+    if isinstance(k, Sizes):
+        return with_sizes(entropy, logits, k, mask=mask, method=method, validate_args=validate_args)
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     return given.scalar(_primitives.entropy(given.logits, given.size, method)[0])
@@ -392,8 +432,8 @@ def entropy(
 def kl_divergence(
     logits_p: Tensor,
     logits_q: Tensor,
-    k: int | Tensor,
-    k_q: int | Tensor | None = None,
+    k: int | Tensor | Sizes,
+    k_q: int | Tensor | Sizes | None = None,
     *,
     mask_p: Tensor | None = None,
     mask_q: Tensor | None = None,
@@ -424,6 +464,11 @@ def kl_divergence(
         >>> kl_divergence(torch.tensor([1.0, 0.0, 0.0]), torch.zeros(3), 1)
         tensor(0.1233)
     """
+    if isinstance(k, Sizes) or isinstance(k_q, Sizes):
+        return divergence_of_sizes(
+            kl_divergence, logits_p, logits_q, k, k_q, mask_p=mask_p, mask_q=mask_q, method=method,
+            validate_args=validate_args,
+        )  # fmt: skip
     check_method(method)
     size_q = k if k_q is None else k_q
     check_logits("logits_p", logits_p)
@@ -506,7 +551,7 @@ def _divergence(p: _Moments, q: _Moments, method: str) -> Tensor:
 
 def kl_to_uniform(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     method: str = "auto",
@@ -517,7 +562,7 @@ def kl_to_uniform(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
@@ -529,6 +574,10 @@ def kl_to_uniform(
         >>> kl_to_uniform(torch.tensor([5.0, 5.0, -5.0, -5.0]), 2)
         tensor(1.7898)
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            kl_to_uniform, logits, k, mask=mask, method=method, validate_args=validate_args
+        )
     check_method(method)
     given = problem(logits, k, mask, validate_args=validate_args)
     p = _moments(given, method)
@@ -550,7 +599,7 @@ def _uniform(p: _Moments, allowed: Tensor) -> _Moments:
 
 def mode(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     *,
     mask: Tensor | None = None,
     validate_args: bool | None = None,
@@ -560,7 +609,7 @@ def mode(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         mask: boolean, broadcast to the logits; False forbids an item.
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
@@ -571,6 +620,8 @@ def mode(
         >>> mode(torch.tensor([0.1, 2.0, 2.0, 2.0]), 2)
         tensor([0., 1., 1., 0.])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(mode, logits, k, mask=mask, validate_args=validate_args)
     given = problem(logits, k, mask, validate_args=validate_args)
     theta, size = given.logits.detach(), given.size
     if _primitives.plain_eager((theta, size)):

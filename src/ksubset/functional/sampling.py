@@ -13,14 +13,16 @@ from torch import Tensor
 
 from ksubset._arguments import Problem, check_method, check_sample_shape, problem
 from ksubset.functional import _eager, _primitives
+from ksubset.functional._by_size import with_sizes
 from ksubset.kernels.random import following
+from ksubset.sizes import Sizes
 
 __all__ = ["sample", "sample_indices", "simple"]
 
 
 def simple(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     sample_shape: Sequence[int] = (),
     *,
     mask: Tensor | None = None,
@@ -35,7 +37,7 @@ def simple(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         sample_shape: the leading shape of several samples per row.
         mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
@@ -54,6 +56,11 @@ def simple(
         >>> logits.grad[0]
         tensor([ 0.2400, -0.0600, -0.0600, -0.0600, -0.0600])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            simple, logits, k, sample_shape, mask=mask, generator=generator, method=method,
+            validate_args=validate_args,
+        )  # fmt: skip
     return draw(
         _primitives.sample, _eager.simple, logits, k, sample_shape, mask, generator, method,
         validate_args,
@@ -96,7 +103,7 @@ def draw(
 
 def sample(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     sample_shape: Sequence[int] = (),
     *,
     mask: Tensor | None = None,
@@ -108,7 +115,7 @@ def sample(
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``.
         sample_shape: the leading shape of several samples per row.
         mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
@@ -135,7 +142,7 @@ def sample(
 
 def sample_indices(
     logits: Tensor,
-    k: int,
+    k: int | Sizes,
     sample_shape: Sequence[int] = (),
     *,
     mask: Tensor | None = None,
@@ -148,7 +155,8 @@ def sample_indices(
 
     Args:
         logits: (..., n).
-        k: an int: rows of different length do not fit into one tensor.
+        k: an int, since rows of different length do not fit into one tensor; or sizes, with which
+            rows are filled up with -1.
         sample_shape: the leading shape of several samples per row.
         mask: boolean, broadcast to the logits; False forbids an item.
         generator: the source of randomness; the same seed gives the same samples.
@@ -156,7 +164,8 @@ def sample_indices(
         validate_args: check values (NaN, k out of range); None: those of eager CPU tensors.
 
     Returns:
-        int64 (*sample_shape, ..., k); -1 in rows that admit no k-subset and were not checked.
+        int64 (*sample_shape, ..., k), k the largest of several sizes; -1 in rows that admit no
+        subset and were not checked.
 
     Examples:
         >>> tokens = torch.randn(8, 100, 16)
@@ -164,6 +173,11 @@ def sample_indices(
         >>> tokens.take_along_dim(chosen.unsqueeze(-1), 1).shape
         torch.Size([8, 10, 16])
     """
+    if isinstance(k, Sizes):
+        return with_sizes(
+            sample_indices, logits, k, sample_shape, mask=mask, generator=generator, method=method,
+            validate_args=validate_args,
+        )  # fmt: skip
     if isinstance(k, Tensor):
         raise TypeError("k must be an int in sample_indices, got a tensor")
     z = sample(
