@@ -523,7 +523,7 @@ def _moments(given: Problem, method: str, exact_rests: bool = False) -> _Moments
         tilted = torch.where(tilted.isnan(), torch.nan, exact)
     rests = 1 - mu.detach()
     if exact_rests:  # the marginals of what is left out
-        size = given.k if torch.jit.is_tracing() else given.size  # a trace makes tensors of shapes
+        size = given.k if torch._C._is_tracing() else given.size  # a trace makes tensors of shapes
         rests = _primitives.infer(-theta.detach(), given.n - size, method)[1]
     shape = (*given.batch_shape, given.n)
     return _Moments(
