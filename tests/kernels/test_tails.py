@@ -62,6 +62,8 @@ def test_on_cuda_devices() -> None:
     for parts in (cuda.PARTS.value, long.SAMPLES.wide):
         left = worst(parts, moments.TAIL.value, cuda.TIMES.value)
         assert left < np.finfo(np.float32).eps / 10
+        left = worst(parts, moments.TAIL_OF_DOUBLES.value, cuda.TIMES.value)
+        assert left < np.finfo(np.float64).eps / 10
 
 
 def test_as_much_as_rounding_would_be_noticed() -> None:
@@ -89,3 +91,7 @@ def test_there_is_room_for_all_nodes() -> None:
 
     room = min(cuda._NODES.value, board.NODES.value)
     assert most_nodes(moments.TAIL.value, cuda.DECAY.value, cuda.TIMES.value) <= room
+    most = most_nodes(
+        moments.TAIL_OF_DOUBLES.value, moments.DECAY_OF_DOUBLES.value, cuda.TIMES.value
+    )
+    assert most <= cuda._NODES_OF_DOUBLES.value

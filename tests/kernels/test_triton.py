@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("triton")
 
 SCRIPT = Path(__file__).with_name("interpreted_triton.py")
+DOUBLES = Path(__file__).with_name("interpreted_doubles.py")
 
 # What one process checks takes some 25 seconds, its start four of them.
 PARTS = [
@@ -31,13 +32,32 @@ PARTS = [
     ["check_levels_far_apart", "check_long_samples"],
 ]
 
+PARTS_OF_DOUBLES = [
+    ["check_moments_of_doubles", "check_thresholds_of_doubles"],
+    ["check_a_wider_row_of_doubles", "check_doubles_that_float32_has_no_room_for"],
+    ["check_samples_of_doubles", "check_doubles_drawn_with_replacement"],
+    ["check_doubles_tossed_and_accepted"],
+    ["check_swaps_of_doubles", "check_modes", "check_log_outcomes"],
+]
+
 
 @pytest.mark.parametrize("checks", PARTS, ids=lambda checks: checks[0].removeprefix("check_"))
 def test_interpreted(checks: list[str]) -> None:
+    _run(SCRIPT, checks)
+
+
+@pytest.mark.parametrize(
+    "checks", PARTS_OF_DOUBLES, ids=lambda checks: checks[0].removeprefix("check_")
+)
+def test_interpreted_doubles(checks: list[str]) -> None:
+    _run(DOUBLES, checks)
+
+
+def _run(script: Path, checks: list[str]) -> None:
     environment = {**os.environ, "TRITON_INTERPRET": "1"}
     path = os.pathsep.join([str(SCRIPT.parents[1]), environment.get("PYTHONPATH", "")])
     result = subprocess.run(
-        [sys.executable, str(SCRIPT), *checks],
+        [sys.executable, str(script), *checks],
         env={**environment, "PYTHONPATH": path},
         capture_output=True,
         text=True,
@@ -47,6 +67,7 @@ def test_interpreted(checks: list[str]) -> None:
     assert result.stdout.split() == checks
 
 
-def test_no_check_is_left_out() -> None:
-    written = re.findall(r"^def (check_\w+)", SCRIPT.read_text(), re.MULTILINE)
-    assert sorted(written) == sorted(name for checks in PARTS for name in checks)
+@pytest.mark.parametrize(("script", "parts"), [(SCRIPT, PARTS), (DOUBLES, PARTS_OF_DOUBLES)])
+def test_no_check_is_left_out(script: Path, parts: list[list[str]]) -> None:
+    written = re.findall(r"^def (check_\w+)", script.read_text(), re.MULTILINE)
+    assert sorted(written) == sorted(name for checks in parts for name in checks)

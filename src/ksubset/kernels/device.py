@@ -19,7 +19,7 @@ def device_kernels(logits: Tensor, method: str) -> Any:
     if method != "auto":
         return None
     if logits.is_cuda:
-        return _triton(logits.shape[-1]) if logits.dtype == torch.float32 else None
+        return _triton(logits.shape[-1], logits.dtype)
     return _numba() if logits.device.type == "cpu" else None
 
 
@@ -31,7 +31,7 @@ def are_compiled(logits: Tensor, method: str) -> bool:
 def _available(device: str, dtype: torch.dtype) -> bool:
     # A constant to torch.compile, which need not look into imports.
     if device == "cuda":
-        return dtype == torch.float32 and _triton(1) is not None
+        return _triton(1, dtype) is not None
     return device == "cpu" and _numba() is not None
 
 
@@ -41,12 +41,14 @@ _available._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @cache
-def _triton(n: int) -> Any:
+def _triton(n: int, dtype: torch.dtype) -> Any:
     try:
         from ksubset.kernels.cuda import long, rows
     except ImportError:  # torch without Triton
         return None
-    return rows if n <= rows.MAX_ITEMS else long
+    if rows.fit(n, dtype):
+        return rows
+    return long if dtype == torch.float32 else None
 
 
 @cache

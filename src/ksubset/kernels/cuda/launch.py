@@ -1,8 +1,8 @@
 """Launching a Triton kernel again without the work of the first time.
 
 ``kernel[grid](...)`` works out on every call which of the compiled variants its arguments ask for,
-which takes longer than a small kernel runs. What that depends on is known here: types never vary,
-all tensors are aligned, and the numbers are part of a key.
+which takes longer than a small kernel runs. What that depends on is known here: the type of the
+rows decides on all others, all tensors are aligned, and the numbers are part of a key.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Launcher:
         if unaligned:
             given = tuple(x.clone() for x in given)
             addresses = [x.data_ptr() for x in given]
-        key = (device, numbers, constants, warps, cooperative)
+        key = (device, rows.dtype, numbers, constants, warps, cooperative)
         compiled = self._compiled.get(key)
         if compiled is not None:
             if not counts:

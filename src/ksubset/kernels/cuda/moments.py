@@ -9,9 +9,11 @@ from ksubset.kernels.cuda.tilt import add3
 
 _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
-# As in spectral.PRECISIONS
+# As in spectral.PRECISIONS, of float32 and of float64
 TAIL, DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
 _ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
+TAIL_OF_DOUBLES, DECAY_OF_DOUBLES = tl.constexpr(39.0), tl.constexpr(41.0)
+_ENOUGH_OF_DOUBLES = tl.constexpr(2.4e-36)
 
 
 @triton.jit
@@ -75,9 +77,10 @@ def rotation(steps, number):
 
 
 @triton.jit
-def nodes_for(variance, free_count, TIMES: tl.constexpr):
+def nodes_for(variance, free_count, TIMES: tl.constexpr, DOUBLES: tl.constexpr = False):
     """N, odd: so many times what tails reach."""
-    number = TIMES * (tl.sqrt(variance * (2 * TAIL) + TAIL * TAIL / 9) + TAIL / 3)
+    tail: tl.constexpr = TAIL_OF_DOUBLES if DOUBLES else TAIL
+    number = TIMES * (tl.sqrt(variance * (2 * tail) + tail * tail / 9) + tail / 3)
     number = tl.minimum(free_count + 1, number)
     return 2 * tl.ceil((number - 1) * 0.5) + 1
 
@@ -94,25 +97,23 @@ def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
     free = (tl.abs(t) < _INF) & inside
     alive = pq > 0
     variance, weighted, free_count = tl.reduce(
-        (pq, tl.where(alive, v * pq, 0.0), free.to(tl.float32)), 0, add3
+        (pq, tl.where(alive, v * pq, 0.0), free.to(t.dtype)), 0, add3
     )
     # Cov 1 = 0: any constant may be taken off v, but the same one everywhere (see launch.py).
     v = tl.where(alive, v - weighted / tl.maximum(variance, 1e-37), 0.0)
-    bad, ups = tl.reduce(
-        (((t != t) & inside).to(tl.float32), (up & inside).to(tl.float32)), 0, _add2
-    )
+    bad, ups = tl.reduce((((t != t) & inside).to(t.dtype), (up & inside).to(t.dtype)), 0, _add2)
     # Heads beyond those of the coins that likely show them: the products below are those of the
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
-    k = k.to(tl.float32) - ups
+    k = k.to(t.dtype) - ups
     variance = tl.where(bad > 0, 0.0, variance)
-    number = nodes_for(variance, free_count, 1)
+    number = nodes_for(variance, free_count, 1, t.dtype == tl.float64)
     signed = tl.where(up, -x, x)
     total, mean, correction, across, within = _over_nodes(
         x, signed, skew, pq * v, variance, number, k, bad, WIDE, PRODUCT
     )
     total = tl.where(bad > 0, float("nan"), total)
     mass = tl.log(total / number.to(total.dtype))
-    total = total.to(tl.float32)
+    total = total.to(t.dtype)
     correction = correction / total
     product = correction
     if PRODUCT:
@@ -133,6 +134,8 @@ def _over_nodes(
 ):
     """The sums over nodes, one after the other. (All at once, as a matrix of nodes and items, took
     twice as long even for the shortest rows.)"""
+    decayed: tl.constexpr = DECAY_OF_DOUBLES if x.dtype == tl.float64 else DECAY
+    enough: tl.constexpr = _ENOUGH_OF_DOUBLES if x.dtype == tl.float64 else _ENOUGH
     wide = number.to(tl.float64)
     step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
     step_real, step_imag = rotation(k.to(tl.float64), wide)
@@ -151,7 +154,7 @@ def _over_nodes(
     node = variance * 0
     active = bad == 0
     while active:
-        s, c = sine_wide.to(tl.float32), cosine_wide.to(tl.float32)
+        s, c = sine_wide.to(x.dtype), cosine_wide.to(x.dtype)
         s2, c2, sc = s * s, c * c, s * c
         inverse = 1 / (c2 + s2 * square)
         down, turned_by = 2 * s2, 2 * sc
@@ -170,7 +173,7 @@ def _over_nodes(
         weight_real = twice * (phi_real * turn_real + phi_imag * turn_imag)
         weight_imag = twice * (phi_imag * turn_real - phi_real * turn_imag)
         total += weight_real
-        w_real, w_imag = weight_real.to(tl.float32), weight_imag.to(tl.float32)
+        w_real, w_imag = weight_real.to(x.dtype), weight_imag.to(x.dtype)
         correction += inverse * (skew * (2 * w_real * s2) - 2 * w_imag * sc)
         if PRODUCT:
             g_real, g_imag = g_real * (2 * s2), g_imag * (2 * sc)
@@ -187,9 +190,9 @@ def _over_nodes(
         turned = real_wide * step_real - imag_wide * step_imag
         imag_wide = imag_wide * step_real + real_wide * step_imag
         real_wide = turned
-        decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
+        decay = 2 * variance * (sine_wide * sine_wide).to(x.dtype)
         # The modulus falls from node to node, and often faster than that bound.
-        modulus = (phi_real * phi_real + phi_imag * phi_imag).to(tl.float32)
-        decay = tl.where(modulus > _ENOUGH, decay, DECAY)
-        active = tl.where(2 * node < number, decay, DECAY) < DECAY
+        modulus = (phi_real * phi_real + phi_imag * phi_imag).to(x.dtype)
+        decay = tl.where(modulus > enough, decay, decayed)
+        active = tl.where(2 * node < number, decay, decayed) < decayed
     return total, mean, correction, across, within

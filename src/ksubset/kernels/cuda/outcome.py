@@ -67,13 +67,14 @@ def _mode_kernel(
     k = _counts_of(counts, same, tl.where(here, row, 0)).to(tl.int32)
     theta = tl.load(logits + place, inside, -_INF) + 0.0  # no negative zeros
     # As integers in the same order: below zero, larger magnitudes are smaller numbers.
-    bits = theta.to(tl.int32, bitcast=True)
-    key = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
+    width: tl.constexpr = theta.dtype.primitive_bitwidth
+    whole: tl.constexpr = tl.int64 if width == 64 else tl.int32
+    bits = theta.to(whole, bitcast=True)
+    key = tl.where(bits < 0, bits ^ ((1 << (width - 1)) - 1), bits)
     # From the sign on; adding to the smallest integer overflows into zero, as it should.
-    reached = tl.zeros([ROWS], tl.int32)
     at_least_zero = tl.sum((inside & (key >= 0)).to(tl.int32), 1) >= k
-    reached = tl.where(at_least_zero, reached, -2147483648)
-    bit = 1 << 30
+    reached = tl.where(at_least_zero, 0, -(1 << (width - 1))).to(whole)
+    bit = tl.full([], 1 << (width - 2), whole)
     while bit > 0:
         higher = reached + bit
         enough = tl.sum((inside & (key >= higher[:, None])).to(tl.int32), 1) >= k
@@ -88,7 +89,7 @@ def _mode_kernel(
     allowed = tl.sum((inside & (theta > -_INF)).to(tl.int32), 1)
     forced = tl.sum((inside & (theta == _INF)).to(tl.int32), 1)
     possible = (bad == 0) & (k >= forced) & (k <= allowed)
-    z = tl.where(possible[:, None], taken.to(tl.float32), float("nan"))
+    z = tl.where(possible[:, None], taken.to(theta.dtype), float("nan"))
     tl.store(chosen + place, z, inside)
 
 

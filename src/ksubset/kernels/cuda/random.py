@@ -11,8 +11,9 @@ GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 @triton.jit
 def thresholds(p):
     """p as a number of 64 bits, in two halves: a chance below 2^-32 is not lost."""
+    below: tl.constexpr = 4294967295.0 if p.dtype == tl.float64 else 4294967040.0
     scaled = p * 4294967296.0
-    whole = tl.floor(tl.minimum(scaled, 4294967040.0))
+    whole = tl.floor(tl.minimum(scaled, below))
     high = whole.to(tl.uint32)
     low = ((scaled - whole) * 4294967296.0).to(tl.uint32)
     certain = p >= 1

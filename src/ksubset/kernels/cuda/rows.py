@@ -1,6 +1,7 @@
 """Triton kernels for rows that fit in registers: one program per row, one pass over it.
 
-float32 only. Nothing here synchronises with the host; every loop is bounded.
+float32, and float64 in rows half as long: a kernel computes in the type of its rows. Nothing here
+synchronises with the host; every loop is bounded.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
 from ksubset.kernels.cuda.tilt import add3, add4, tilt_row
 
 __all__ = [
-    "MAX_ITEMS",
     "covariance_product",
+    "fit",
     "infer",
     "log_outcome",
     "mode",
@@ -29,7 +30,7 @@ __all__ = [
     "tilt",
 ]
 
-MAX_ITEMS = 8192
+_MOST = {torch.float32: 8192, torch.float64: 4096}
 _INF = tl.constexpr(float("inf"))
 
 
@@ -58,25 +59,27 @@ def _infer_kernel(
     y = rarer_sides(up, x, pq, correction)
     tl.store(tilted + row * n + at, t, inside)
     tl.store(marginals + row * n + at, tl.where(up, 1 - y, y), inside)
-    # See coins.log_partition and Coins.entropy.
+    # See coins.log_partition and Coins.entropy. Logits near the end of float64 may add up to more.
     finite = tl.abs(theta) < _INF
+    scale: tl.constexpr = 2.0**-64 if theta.dtype == tl.float64 else 1.0
     far = tl.where(tl.abs(t) < _INF, tl.abs(t), 0.0) * y
     log_tails, likely, cross = tl.reduce(
         (
             tl.log(1 - x.to(tl.float64)),
-            tl.where(up & finite, theta, 0.0).to(tl.float64),
+            tl.where(up & finite, theta * scale, 0.0).to(tl.float64),
             tl.where(inside, far, 0.0).to(tl.float64),
         ),
         0,
         add3,
     )
-    ups = tl.sum((up & inside).to(tl.float32), 0)
+    ups = tl.sum((up & inside).to(theta.dtype), 0)
     shift = first.to(tl.float64) + second.to(tl.float64)
     wide = mass.to(tl.float64)
     entropy = wide + cross - log_tails
     entropy = tl.where(entropy < 0, 0.0, entropy)
-    overshoot = (ups - k.to(tl.float32)).to(tl.float64)
-    tl.store(log_partition + row, wide + likely - log_tails + shift * overshoot)
+    overshoot = (ups - k.to(theta.dtype)).to(tl.float64)
+    likely = (likely + shift * scale * overshoot) / scale
+    tl.store(log_partition + row, wide + likely - log_tails)
     tl.store(log_mass + row, mass)
     tl.store(shifts + row, shift)
     tl.store(entropies + row, entropy)
@@ -162,7 +165,7 @@ def _sample_kernel(
                     whole, tilted, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS, 1,
                 )  # fmt: skip
         if found == 0:
-            found = draw(t, k.to(tl.float32), key, at, n, place, BLOCK, LANES, ROUNDS)
+            found = draw(t, k.to(t.dtype), key, at, n, place, BLOCK, LANES, ROUNDS)
         if bad > 0:
             tl.store(place + at, t, inside)
         if found == 0:
@@ -177,16 +180,25 @@ _swap = Launcher(_swap_kernel, "BLOCK")
 _sample = Launcher(_sample_kernel, "BLOCK", "LANES", "DRAWS", "ROUNDS", "NODES")
 
 
-def _shape(rows: int, n: int, items_per_warp: int = 256) -> tuple[int, int]:
+def fit(n: int, dtype: torch.dtype) -> bool:
+    """Whether rows of n items do."""
+    return n <= _MOST.get(dtype, 0)
+
+
+def _shape(on_rows: Tensor, items_per_warp: int = 256) -> tuple[int, int]:
     """The width of a program, a power of two, and its warps.
 
     Measured on an H200: few rows leave the chip room for more warps each, and many rows want them
     narrow. docs/decisions.md has the figures.
     """
+    rows, n = on_rows.shape
     block = 1 << (n - 1).bit_length()
     if rows < 512:
         items_per_warp = 128
-    return block, min(8, max(1, block // items_per_warp))
+    most = 8
+    if on_rows.dtype == torch.float64:  # twice the registers for an item
+        items_per_warp, most = items_per_warp // 2, 16
+    return block, min(most, max(1, block // items_per_warp))
 
 
 def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
@@ -198,7 +210,7 @@ def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
     log_mass, shift = (logits.new_empty(rows, dtype=torch.float64) for _ in range(2))
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     if rows:
-        block, warps = _shape(rows, n)
+        block, warps = _shape(logits)
         _infer(rows, logits, k, (), results, (n,), (block,), warps)
     return results
 
@@ -209,7 +221,7 @@ def tilt(logits: Tensor, k: Tensor | int) -> Tensor:
     rows, n = logits.shape
     tilted = logits.new_empty(rows, n)
     if rows:
-        block, warps = _shape(rows, n)
+        block, warps = _shape(logits)
         _tilt(rows, logits, k, (), (tilted,), (n,), (block,), warps)
     return tilted
 
@@ -220,7 +232,7 @@ def covariance_product(tilted: Tensor, k: Tensor | int, v: Tensor) -> Tensor:
     rows, n = tilted.shape
     product = tilted.new_empty(rows, n)
     if rows:
-        block, warps = _shape(rows, n, 512)
+        block, warps = _shape(tilted, 512)
         _covariance(rows, tilted, k, (v,), (product,), (n,), (block,), warps)
     return product
 
@@ -231,7 +243,7 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     rows, n = tilted.shape
     product = tilted.new_empty(rows, n)
     if rows:
-        block, warps = _shape(rows, n, 512)
+        block, warps = _shape(tilted, 512)
         _swap(rows, tilted, k, (z, v), (product,), (n, rows, z.shape[0]), (block,), warps)
     return product
 
@@ -246,10 +258,10 @@ def sample(
     drawn = logits.new_empty(samples, rows, n)
     tilted = logits.new_empty(rows, n)
     if rows:
-        block, warps = _shape(rows, n, 512)
+        block, warps = _shape(logits, 512)
         draws = 0 if n < 64 else 64 if n <= 1024 else 512
         # Running sums of odds, in float64; without draws from them, nobody writes here.
-        scratch = logits.new_empty(rows, 2 * n) if draws else tilted
+        scratch = logits.new_empty(rows, 8 * n // logits.element_size()) if draws else tilted
         _sample(
             rows, logits, k, (seeds,), (drawn, tilted, scratch), (n, rows, samples),
             (block, 128 * warps, draws, rounds, min(64, max(16, block))), warps,

@@ -11,7 +11,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.moments import coins, half_angle, nodes_for, rotation
+from ksubset.kernels.cuda.moments import (
+    DECAY_OF_DOUBLES,
+    coins,
+    half_angle,
+    nodes_for,
+    rotation,
+)
 from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4, wide_uniform
 from ksubset.kernels.cuda.tilt import add4, solve
 
@@ -23,6 +29,7 @@ _NODES = tl.constexpr(32)
 PARTS = tl.constexpr(8)
 # Counts beyond N / 2 of what is kept are rejected: N is so many times what tails reach.
 TIMES, DECAY = tl.constexpr(2), tl.constexpr(19.0)
+_NODES_OF_DOUBLES = tl.constexpr(64)
 # Where the counters of each kind of number start (those of tosses at 0).
 _ONE_BY_ONE, _ACCEPT = tl.constexpr(0x40000000), tl.constexpr(0x7FFFFFF0)
 
@@ -65,8 +72,9 @@ def four(a, b, c, d):
 
 @triton.jit
 def _characteristic(
-    x, signed, number, variance, SIZE: tl.constexpr, LANES: tl.constexpr, NODES: tl.constexpr
-):
+    x, signed, number, variance, SIZE: tl.constexpr, LANES: tl.constexpr, NODES: tl.constexpr,
+    DECAYED: tl.constexpr,
+):  # fmt: skip
     """E exp(i omega (S - ups)) of SIZE coins, (NODES,), twice but at the first node.
 
     As many nodes at a time as there are lanes for.
@@ -93,8 +101,8 @@ def _characteristic(
         imag += tl.sum(tl.where(here, (twice * b)[None, :], 0.0), 1)
         first += together
         furthest = tl.max(tl.where(use, s, 1e3), 0)
-        decay = tl.where(first < NODES, 2 * variance * (furthest * furthest), DECAY)
-        active = decay < DECAY
+        decay = tl.where(first < NODES, 2 * variance * (furthest * furthest), DECAYED)
+        active = decay < DECAYED
     return real, imag
 
 
@@ -144,13 +152,16 @@ def _draw_most(
     free = tl.abs(rest) < _INF
     mean, ups, count, forced = tl.reduce(
         (
-            signed, rest_up.to(tl.float32), free.to(tl.float32), (rest == _INF).to(tl.float32),
+            signed, rest_up.to(x.dtype), free.to(x.dtype), (rest == _INF).to(x.dtype),
         ),
         0,
         add4,
     )  # fmt: skip
-    number = nodes_for(variance, count, TIMES)
-    real, imag = _characteristic(rest_x, signed, number, variance, kept, LANES, _NODES)
+    doubles: tl.constexpr = x.dtype == tl.float64
+    nodes: tl.constexpr = _NODES_OF_DOUBLES if doubles else _NODES
+    decayed: tl.constexpr = DECAY_OF_DOUBLES if doubles else DECAY
+    number = nodes_for(variance, count, TIMES, doubles)
+    real, imag = _characteristic(rest_x, signed, number, variance, kept, LANES, nodes, decayed)
 
     high, low = thresholds(tl.where(part, tl.where(up, 1 - x, x), 0.0))
     lane = tl.arange(0, BLOCK)
@@ -164,7 +175,7 @@ def _draw_most(
         h0, h1, h2, h3 = toss4(key, lane, high, low)
         n0, n1, n2, n3 = tl.reduce(
             (
-                h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+                h0.to(x.dtype), h1.to(x.dtype), h2.to(x.dtype), h3.to(x.dtype),
             ),
             0,
             add4,
@@ -173,12 +184,12 @@ def _draw_most(
         accepted = accept(
             heads.to(tl.float64), (wanted - ups).to(tl.float64), mean.to(tl.float64),
             (forced - ups).to(tl.float64), count.to(tl.float64),
-            real, imag, number.to(tl.float64), key, _NODES,
+            real, imag, number.to(tl.float64), key, nodes,
         )  # fmt: skip
         tossed = tl.where(
             accepted == 0, h0, tl.where(accepted == 1, h1, tl.where(accepted == 2, h2, h3))
         )
-        z = tossed.to(tl.float32)
+        z = tossed.to(x.dtype)
         taken = tl.sum(tl.where(tl.arange(0, 8) == accepted, heads, 0.0), 0)
         turn += 1
         tossing = (accepted > 7) & (turn < _ROUNDS)
@@ -224,7 +235,7 @@ def _draw_all(
         h0, h1, h2, h3 = toss4(key, turn * (together * BLOCK) + counters, high, low)
         n0, n1, n2, n3 = tl.reduce(
             (
-                h0.to(tl.float32), h1.to(tl.float32), h2.to(tl.float32), h3.to(tl.float32),
+                h0.to(x.dtype), h1.to(x.dtype), h2.to(x.dtype), h3.to(x.dtype),
             ),
             1,
             add4,
@@ -235,7 +246,7 @@ def _draw_all(
         of = which % 4
         tossed = tl.where(of == 0, h0, tl.where(of == 1, h1, tl.where(of == 2, h2, h3)))
         mine = (turns == which // 4)[:, None]
-        z = tl.sum(tl.where(mine, tossed.to(tl.float32), 0.0), 0)
+        z = tl.sum(tl.where(mine, tossed.to(x.dtype), 0.0), 0)
         found = tl.where(which < 4 * together, 1, 0)
         turn += 1
         running = (found == 0) & (turn < ROUNDS)
@@ -311,6 +322,6 @@ def one_by_one(tilted_row, drawn_row, k, key, n, NODES: tl.constexpr):
             left = left - tl.where(is_free, take, 0.0)
             rest = rest - tl.where(is_free, 1.0, 0.0)
             variance = variance - e / ((1 + e) * (1 + e))
-            tl.store(drawn_row + start, take.to(tl.float32))
+            tl.store(drawn_row + start, take)
             start += 1
             going = (start < n) & (variance > enough)

@@ -25,5 +25,5 @@ def mean_of(weighted, total):
 @triton.jit
 def swapped(flow, chosen, v, of_out, of_into):
     """L(z) v, from the means of v that items are swapped for."""
-    away = (v.to(tl.float64) - tl.where(chosen, of_into, of_out)).to(tl.float32)
+    away = (v.to(tl.float64) - tl.where(chosen, of_into, of_out)).to(flow.dtype)
     return tl.where(flow == 0, 0.0, 0.5 * flow * away)

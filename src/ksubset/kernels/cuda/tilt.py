@@ -6,6 +6,7 @@ import triton
 import triton.language as tl
 
 STEPS = tl.constexpr(96)  # of which every third halves the bracket, if no other does
+_STEPS_OF_DOUBLES = tl.constexpr(192)
 _INF = tl.constexpr(float("inf"))
 
 
@@ -28,14 +29,18 @@ def add4(a0, b0, c0, d0, a1, b1, c1, d1):
 
 @triton.jit
 def bisect(low, high):
-    """Midpoint in the order of floating point numbers: any bracket closes in 32 steps."""
-    a = low.to(tl.int32, bitcast=True)
-    b = high.to(tl.int32, bitcast=True)
-    a = a ^ ((a >> 31) & 0x7FFFFFFF)
-    b = b ^ ((b >> 31) & 0x7FFFFFFF)
+    """Midpoint in the order of floating point numbers: any bracket closes in as many steps as they
+    have bits."""
+    bits: tl.constexpr = low.dtype.primitive_bitwidth
+    whole: tl.constexpr = tl.int64 if bits == 64 else tl.int32
+    magnitude: tl.constexpr = (1 << (bits - 1)) - 1
+    a = low.to(whole, bitcast=True)
+    b = high.to(whole, bitcast=True)
+    a = a ^ ((a >> (bits - 1)) & magnitude)
+    b = b ^ ((b >> (bits - 1)) & magnitude)
     mid = (a >> 1) + (b >> 1) + (a & b & 1)
-    mid = mid ^ ((mid >> 31) & 0x7FFFFFFF)
-    return mid.to(tl.float32, bitcast=True)
+    mid = mid ^ ((mid >> (bits - 1)) & magnitude)
+    return mid.to(low.dtype, bitcast=True)
 
 
 @triton.jit
@@ -61,9 +66,12 @@ def depths_of(theta, few, top, use):
 
 
 @triton.jit
-def improve(c, excess, variance, few, rare, low, high, low_variance, high_variance, step):
+def improve(
+    c, excess, variance, few, rare, low, high, low_variance, high_variance, step,
+    DOUBLES: tl.constexpr = False,
+):  # fmt: skip
     """A step of coins._solve: the next c, the bracket, the variances at its ends, and whether c was
-    close."""
+    close. The bracket closes in on a float32 unless there are DOUBLES of logits."""
     mean_rare = tl.maximum(tl.where(few, excess, -excess) + rare, 1e-30)
     move = tl.log(rare / mean_rare) * mean_rare / tl.maximum(variance, 1e-30)
     newton = c + tl.where(few, move, -move)
@@ -75,7 +83,10 @@ def improve(c, excess, variance, few, rare, low, high, low_variance, high_varian
     low_variance = tl.where(excess < 0, variance, low_variance)
     high_variance = tl.where(excess > 0, variance, high_variance)
     inside = (newton > low) & (newton < high) & (step - 3 * tl.floor(step / 3) < 1.5)
-    middle = bisect(low.to(tl.float32), high.to(tl.float32)).to(low.dtype)
+    if DOUBLES:
+        middle = bisect(low, high)
+    else:
+        middle = bisect(low.to(tl.float32), high.to(tl.float32)).to(low.dtype)
     c = tl.where(close, c - polish, tl.where(inside, newton, middle))
     return c, low, high, low_variance, high_variance, close
 
@@ -91,6 +102,8 @@ def outcome(c, close, step, low, high, low_variance, high_variance):
 @triton.jit
 def solve(theta, chosen, count, start, low, high, is_open):
     """See coins._solve. Returns the shift and the deviation of the number of heads."""
+    doubles: tl.constexpr = theta.dtype == tl.float64
+    steps: tl.constexpr = _STEPS_OF_DOUBLES if doubles else STEPS
     few = chosen <= count * 0.5
     rare = tl.where(few, chosen, count - chosen)
     c = tl.minimum(tl.maximum(start, low), high)
@@ -106,14 +119,14 @@ def solve(theta, chosen, count, start, low, high, is_open):
         e = tl.exp(-tl.abs(t))
         x = e / (1 + e)
         signed = tl.where(up, -x, x)
-        signed_sum, variance, heads = tl.reduce((signed, x * (1 - x), up.to(tl.float32)), 0, add3)
+        signed_sum, variance, heads = tl.reduce((signed, x * (1 - x), up.to(x.dtype)), 0, add3)
         excess = signed_sum + (heads - chosen)
         deviation = tl.maximum(tl.sqrt(variance), 1.0)
         c, low, high, low_variance, high_variance, close = improve(
-            c, excess, variance, few, rare, low, high, low_variance, high_variance, step
+            c, excess, variance, few, rare, low, high, low_variance, high_variance, step, doubles
         )
         step += 1
-        running = tl.where(close, step * 0, STEPS - step) > 0.5
+        running = tl.where(close, step * 0, steps - step) > 0.5
     return outcome(c, close, step, low, high, low_variance, high_variance), deviation
 
 
@@ -124,9 +137,9 @@ def tilt_row(theta, k, inside):
     forced = (theta == _INF) & inside
     nan = (theta != theta) & inside
     free_count, forced_count, nan_count = tl.reduce(
-        (free.to(tl.float32), forced.to(tl.float32), nan.to(tl.float32)), 0, add3
+        (free.to(theta.dtype), forced.to(theta.dtype), nan.to(theta.dtype)), 0, add3
     )
-    free_k = k.to(tl.float32) - forced_count
+    free_k = k.to(theta.dtype) - forced_count
     # Flags of the row are numbers: they multiply the flags of its items.
     valid = tl.where(nan_count > 0, 0.0, 1.0)
     valid = tl.where(free_k < 0, 0.0, tl.where(free_k > free_count, 0.0, valid))
@@ -134,7 +147,7 @@ def tilt_row(theta, k, inside):
     is_open = tl.where(free_k < free_count, is_open, 0.0)
     chosen = tl.where(is_open > 0, free_k, 1.0)
     count = tl.where(is_open > 0, free_count, 2.0)
-    use = free.to(tl.float32) * is_open > 0
+    use = free.to(theta.dtype) * is_open > 0
     row = tl.where(use, theta, -_INF)
     highest, lowest = tl.reduce((row, tl.where(use, theta, _INF)), 0, _extremes)
     highest = tl.where(is_open > 0, highest, 0.0)
@@ -151,14 +164,15 @@ def tilt_row(theta, k, inside):
     first, deviation = solve(row, chosen, count, start, odds - highest, odds - lowest, is_open)
     row = row + first
     # Far from zero, `first` has no room for all digits; see coins.tilt.
-    reach = 1 + 2e-6 * tl.abs(first)
-    rough = tl.where(tl.abs(first) * deviation > 1e4, is_open, 0.0)
+    digits: tl.constexpr = 4e-15 if theta.dtype == tl.float64 else 2e-6
+    reach = 1 + digits * tl.abs(first)
+    rough = tl.where(tl.abs(first) * deviation * digits > 0.02, is_open, 0.0)
     second, _deviation = solve(row, chosen, count, 0.0 * first, -reach, reach, rough)
     first = tl.where(is_open > 0, first, 0.0)
     second = tl.where(is_open > 0, second, 0.0)
     all_free = tl.where(free_k == free_count, 1.0 - is_open, 0.0)
     t = row + second
-    always = forced.to(tl.float32) + free.to(tl.float32) * all_free > 0
+    always = forced.to(theta.dtype) + free.to(theta.dtype) * all_free > 0
     t = tl.where(always, _INF, t)
-    t = tl.where(inside.to(tl.float32) * (1 - valid) > 0, float("nan"), t)
+    t = tl.where(inside.to(theta.dtype) * (1 - valid) > 0, float("nan"), t)
     return t, first, second
