@@ -523,7 +523,9 @@ def _moments(given: Problem, method: str, exact_rests: bool = False) -> _Moments
         tilted = torch.where(tilted.isnan(), torch.nan, exact)
     rests = 1 - mu.detach()
     if exact_rests:  # the marginals of what is left out
-        size = given.k if torch._C._is_tracing() else given.size  # a trace makes tensors of shapes
+        # A trace makes tensors of shapes. (The compiler knows no other way to ask for one.)
+        traced = torch.jit.is_tracing()  # type: ignore[attr-defined]
+        size = given.k if traced else given.size
         rests = _primitives.infer(-theta.detach(), given.n - size, method)[1]
     shape = (*given.batch_shape, given.n)
     return _Moments(
