@@ -367,6 +367,7 @@ def operators() -> dict[str, tuple[object, ...]]:
         "covariance_product": (t, k, v, "tree"),
         "sample": (x, k, seeds, "auto"),
         "log_outcome": (t, mu, log_mass, k, z, "auto"),
+        "mode": (x.detach(), k),
         "swap": (x, k, seeds, "auto", "product"),
         "swap_product": (t.detach(), k, z, each, "auto", "exact"),
         "exchange": (t.detach(), k, z[0], v),

@@ -16,6 +16,7 @@ shift itself depends on them. The gradient of ``tilted`` is therefore passed thr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -38,6 +39,7 @@ __all__ = [
     "exchange",
     "infer",
     "log_outcome",
+    "mode",
     "sample",
     "swap",
     "swap_product",
@@ -182,7 +184,7 @@ def _register(
     if place_of_k is not None:
         # One k for all rows, as a number: compiled code need not write it to memory first.
         axes = (*rows_in[:place_of_k], None, *rows_in[place_of_k + 1 :])
-        same = register(".same", schema.replace("Tensor k,", "SymInt k,"), axes)
+        same = register(".same", re.sub(r"Tensor k\b", "SymInt k", schema), axes)
 
     # In plain eager mode nothing stands between the function and its kernel: the dispatcher,
     # passed twice, costs as much as a small kernel itself.
@@ -249,6 +251,26 @@ class _Tilt(_SingleLevelFunction):
     @staticmethod
     def jvp(ctx: Any, tangent: Tensor, *_: Any) -> Any:
         return tangent.clone()
+
+
+class _Mode(_SingleLevelFunction):
+    """(logits, k) -> the most likely subset, without a derivative."""
+
+    @staticmethod
+    def kernel(logits: Tensor, k: Size) -> Tensor:
+        return kernels.mode(logits, k)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        return None
 
 
 class _Infer(_SingleLevelFunction):
@@ -644,6 +666,14 @@ tilt = _register(
     _Tilt,
     lambda logits, k, method: torch.empty_like(logits),
     rows_in=(0, 0, None),
+    rows_out=(0,),
+)
+mode = _register(
+    "mode",
+    "(Tensor logits, Tensor k) -> Tensor",
+    _Mode,
+    lambda logits, k: torch.empty_like(logits),
+    rows_in=(0, 0),
     rows_out=(0,),
 )
 infer = _register(

@@ -35,7 +35,6 @@ from ksubset.functional._attach import attach
 from ksubset.functional._by_size import divergence_of_sizes, with_sizes
 from ksubset.functional._inferred import infer
 from ksubset.kernels.coins import Coins, sum_without_overflow, widest
-from ksubset.kernels.largest import k_largest
 from ksubset.sizes import Sizes
 
 __all__ = [
@@ -626,6 +625,6 @@ def mode(
         return with_sizes(mode, logits, k, mask=mask, validate_args=validate_args)
     given = problem(logits, k, mask, validate_args=validate_args)
     theta, size = given.logits.detach(), given.size
-    if _primitives.plain_eager((theta, size)):
+    if _primitives.plain_eager((theta, size)):  # nothing is differentiated
         return given.vector(kernels.mode(theta, size))
-    return given.vector(k_largest(theta, size))
+    return given.vector(_primitives.mode(theta, size))
