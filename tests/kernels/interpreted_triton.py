@@ -227,7 +227,7 @@ def check_long_rows() -> None:
             assert (z[:, 1, 5] == 0).all()
 
 
-def _check_swaps(kernels: Any, logits: torch.Tensor, k: torch.Tensor) -> None:
+def check_swaps_of(kernels: Any, logits: torch.Tensor, k: torch.Tensor) -> None:
     """Two samples added up, and one, with large gradients, infinite for items without a choice."""
     seeds = torch.arange(2 * len(k)).reshape(2, -1)
     generator = torch.Generator().manual_seed(4)
@@ -252,7 +252,7 @@ def check_swaps() -> None:
     generator = torch.Generator().manual_seed(5)
     logits = 1.5 * torch.randn(4, 9, generator=generator)
     logits[1, 2], logits[1, 3] = INF, -INF
-    _check_swaps(rows, logits, torch.tensor([2, 8, 9, 0]))
+    check_swaps_of(rows, logits, torch.tensor([2, 8, 9, 0]))
     z = torch.tensor([1.0, 1.0, 0.0, 0.0]).expand(1, 2, 4)
     tilted = torch.tensor([[torch.nan] * 4, [0.0] * 4])
     product = rows.swap_product(tilted, 2, z, torch.full((1, 2, 4), 7.0))
@@ -266,7 +266,7 @@ def check_swaps_of_long_rows() -> None:
     for scale, counts in ((1.5, (8, 3)), (0.1, (2, 3))):  # by nodes, and by power sums
         logits = scale * torch.randn(2, 20, generator=generator)
         logits[1, 3], logits[1, 5] = INF, -INF
-        _check_swaps(long, logits, torch.tensor(counts))
+        check_swaps_of(long, logits, torch.tensor(counts))
 
 
 def check_levels_far_apart() -> None:

@@ -15,6 +15,7 @@ pytest.importorskip("triton")
 
 SCRIPT = Path(__file__).with_name("interpreted_triton.py")
 DOUBLES = Path(__file__).with_name("interpreted_doubles.py")
+SHORT_ROWS = Path(__file__).with_name("interpreted_short_rows.py")
 
 # What one process checks takes some 25 seconds, its start four of them.
 PARTS = [
@@ -40,6 +41,17 @@ PARTS_OF_DOUBLES = [
     ["check_swaps_of_doubles", "check_modes", "check_log_outcomes"],
 ]
 
+PARTS_OF_SHORT_ROWS = [
+    ["check_short_moments"],
+    ["check_short_moments_of_many_lanes"],
+    ["check_lengths"],
+    ["check_short_samples_of_one_leaf", "check_bad_short_rows"],
+    ["check_short_samples_of_two_leaves", "check_no_short_rows"],
+    ["check_short_samples_of_many_leaves"],
+    ["check_short_fallback", "check_levels_far_apart_in_short_rows"],
+    ["check_items_of_short_samples", "check_short_swaps"],
+]
+
 
 @pytest.mark.parametrize("checks", PARTS, ids=lambda checks: checks[0].removeprefix("check_"))
 def test_interpreted(checks: list[str]) -> None:
@@ -51,6 +63,13 @@ def test_interpreted(checks: list[str]) -> None:
 )
 def test_interpreted_doubles(checks: list[str]) -> None:
     _run(DOUBLES, checks)
+
+
+@pytest.mark.parametrize(
+    "checks", PARTS_OF_SHORT_ROWS, ids=lambda checks: checks[0].removeprefix("check_")
+)
+def test_interpreted_short_rows(checks: list[str]) -> None:
+    _run(SHORT_ROWS, checks)
 
 
 def _run(script: Path, checks: list[str]) -> None:
@@ -67,7 +86,10 @@ def _run(script: Path, checks: list[str]) -> None:
     assert result.stdout.split() == checks
 
 
-@pytest.mark.parametrize(("script", "parts"), [(SCRIPT, PARTS), (DOUBLES, PARTS_OF_DOUBLES)])
+@pytest.mark.parametrize(
+    ("script", "parts"),
+    [(SCRIPT, PARTS), (DOUBLES, PARTS_OF_DOUBLES), (SHORT_ROWS, PARTS_OF_SHORT_ROWS)],
+)
 def test_no_check_is_left_out(script: Path, parts: list[list[str]]) -> None:
-    written = re.findall(r"^def (check_\w+)", script.read_text(), re.MULTILINE)
+    written = re.findall(r"^def (check_\w+)\(\)", script.read_text(), re.MULTILINE)
     assert sorted(written) == sorted(name for checks in parts for name in checks)

@@ -43,9 +43,11 @@ _available._dynamo_marked_constant = True  # type: ignore[attr-defined]
 @cache
 def _triton(n: int, dtype: torch.dtype) -> Any:
     try:
-        from ksubset.kernels.cuda import long, rows
+        from ksubset.kernels.cuda import long, rows, short
     except ImportError:  # torch without Triton
         return None
+    if n <= short.MAX_ITEMS and dtype == torch.float32:
+        return short
     if rows.fit(n, dtype):
         return rows
     return long if dtype == torch.float32 else None

@@ -32,9 +32,10 @@ class Launcher:
     to it, tensors made for it, ``same``, which must not be specialized, numbers, constants (named
     here)."""
 
-    def __init__(self, kernel: Any, *constants: str) -> None:
+    def __init__(self, kernel: Any, *constants: str, **options: Any) -> None:
         self._kernel = kernel
         self._constants = constants
+        self._options = options  # of the compiler
         self._compiled: dict[Any, Any] = {}
 
     def __call__(
@@ -85,9 +86,9 @@ class Launcher:
         # each fused a product of its own into its sum, the lanes would go on with numbers that
         # differ in their last digits, as if the row had several means. Several warps read the sum
         # from one place.
+        options = {"enable_fp_fusion": warps > 1, **self._options, **options}
         compiled = self._kernel[(programs,)](
-            *given, *made, same, *numbers, **named,
-            num_warps=warps, enable_fp_fusion=warps > 1, **options,
-        )  # fmt: skip
+            *given, *made, same, *numbers, **named, num_warps=warps, **options
+        )
         if not _INTERPRETED:
             self._compiled[key] = compiled

@@ -11,7 +11,7 @@ _PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
 # As in spectral.PRECISIONS, of float32 and of float64
 TAIL, DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
-_ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
+ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
 TAIL_OF_DOUBLES, DECAY_OF_DOUBLES = tl.constexpr(39.0), tl.constexpr(41.0)
 _ENOUGH_OF_DOUBLES = tl.constexpr(2.4e-36)
 
@@ -135,7 +135,7 @@ def _over_nodes(
     """The sums over nodes, one after the other. (All at once, as a matrix of nodes and items, took
     twice as long even for the shortest rows.)"""
     decayed: tl.constexpr = DECAY_OF_DOUBLES if x.dtype == tl.float64 else DECAY
-    enough: tl.constexpr = _ENOUGH_OF_DOUBLES if x.dtype == tl.float64 else _ENOUGH
+    enough: tl.constexpr = _ENOUGH_OF_DOUBLES if x.dtype == tl.float64 else ENOUGH
     wide = number.to(tl.float64)
     step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
     step_real, step_imag = rotation(k.to(tl.float64), wide)

@@ -17,8 +17,15 @@ def add3(a0, b0, c0, a1, b1, c1):
 
 
 @triton.jit
-def _extremes(a0, b0, a1, b1):
+def extremes(a0, b0, a1, b1):
+    """The largest and the smallest in one reduction."""
     return tl.maximum(a0, a1), tl.minimum(b0, b1)
+
+
+@triton.jit
+def add2(a0, b0, a1, b1):
+    """Two sums in one reduction."""
+    return a0 + a1, b0 + b1
 
 
 @triton.jit
@@ -149,7 +156,7 @@ def tilt_row(theta, k, inside):
     count = tl.where(is_open > 0, free_count, 2.0)
     use = free.to(theta.dtype) * is_open > 0
     row = tl.where(use, theta, -_INF)
-    highest, lowest = tl.reduce((row, tl.where(use, theta, _INF)), 0, _extremes)
+    highest, lowest = tl.reduce((row, tl.where(use, theta, _INF)), 0, extremes)
     highest = tl.where(is_open > 0, highest, 0.0)
     lowest = tl.where(is_open > 0, lowest, 0.0)
     odds = tl.log(chosen) - tl.log(count - chosen)
