@@ -179,7 +179,7 @@ def _sample_kernel(
             at = i * LANES + lane
             tl.store(drawn + line * n + at, z, real & (at < n))
         if LANES > 1:
-            if tl.max(tl.max(missing.to(tl.int32), 1), 0) > 0:
+            if tl.max(missing.to(tl.int32)) > 0:
                 tl.debug_barrier()
                 _one_by_one(tilted, drawn, row, line, k, missing, key, n, R, NODES)
 
@@ -211,7 +211,9 @@ _swap = Launcher(_swap_kernel, *_TILE, **_OPTIONS)
 _sample = Launcher(_sample_kernel, *_TILE, "STATES", "ROUNDS", "NODES", **_OPTIONS)
 
 WARPS = {"sample": 1, "moments": 1}  # of a program
-ITEMS = {"sample": 8, "moments": 8}  # of a lane, about
+ITEMS = {"sample": 8, "moments": 8}  # of a lane, at most
+# Few rows have more lanes each, until there are so many threads.
+THREADS = {"sample": 0, "moments": 16_384}
 
 
 def _shape(rows: int, n: int, what: str) -> tuple[int, tuple[int, int, int], int]:
@@ -221,7 +223,7 @@ def _shape(rows: int, n: int, what: str) -> tuple[int, tuple[int, int, int], int
     """
     warps = WARPS[what]
     lanes = 1
-    while lanes * ITEMS[what] < n:
+    while lanes < 32 and (lanes * ITEMS[what] < n or (lanes < n and rows * lanes < THREADS[what])):
         lanes *= 2
     together = 32 * warps // lanes
     return -(-rows // together), (together, lanes, max(1, -(-n // lanes))), warps
@@ -247,7 +249,7 @@ def tilt(logits: Tensor, k: Tensor | int) -> Tensor:
     rows, n = logits.shape
     tilted = logits.new_empty(rows, n)
     if rows:
-        programs, tile, warps = _shape(rows, n, "moments")
+        programs, tile, warps = _shape(rows, n, "sample")
         _tilt(programs, logits, k, (), (tilted,), (n, rows), tile, warps)
     return tilted
 

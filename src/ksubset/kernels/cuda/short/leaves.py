@@ -157,7 +157,7 @@ def draw_counts(
     counts = lane * 0
     missing = is_open
     turn = tl.zeros([], tl.int32)
-    running = (tl.max(tl.max(missing.to(tl.int32), 1), 0) > 0) & (turn < ROUNDS)
+    running = (tl.max(missing.to(tl.int32)) > 0) & (turn < ROUNDS)
     while running:
         random = _random(key, lane + turn * LANES + _COUNTS)
         c0 = _count(table, random[0], random[1], MOST)
@@ -184,7 +184,7 @@ def draw_counts(
         counts = tl.where(found, tl.where(lane > 0, c, left), counts)
         missing = missing & (found == 0)
         turn += 1
-        running = (tl.max(tl.max(missing.to(tl.int32), 1), 0) > 0) & (turn < ROUNDS)
+        running = (tl.max(missing.to(tl.int32)) > 0) & (turn < ROUNDS)
     return counts, missing
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.moments import DECAY, ENOUGH, coins, half_angle, nodes_for, rotation
+from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for, sine
 from ksubset.kernels.cuda.tilt import add4
 
 _INF = tl.constexpr(float("inf"))
+_PI = tl.constexpr(3.141592653589793)
 
 
 @triton.jit
@@ -86,15 +87,41 @@ def moments(t, k, v, WIDE: tl.constexpr, PRODUCT: tl.constexpr, PER: tl.constexp
 
 
 @triton.jit
+def _half_angle(steps, number, per_step):
+    """moments.half_angle with 1 / number given: divisions of float64 are long."""
+    s = sine(tl.minimum(steps, number - steps) * (per_step * _PI))
+    return s, sine((number - 2 * steps) * (per_step * (0.5 * _PI)))
+
+
+@triton.jit
+def _count_nodes(variance, number):
+    """At least as many nodes as any of the rows needs: those with 2 variance sin^2 < DECAY.
+
+    (To ask from node to node, by an exchange among all lanes, takes as long as the node itself.)
+    """
+    least = 0.5 / tl.maximum(variance, 1e-37)
+    high = tl.minimum(tl.sqrt(least * DECAY), 1.0)
+    # Above the arcsine for sines from 0 to 1, and the same at both ends.
+    angle = high + 0.5707964 * (high * high * high)
+    count = tl.minimum(0.3183099 * number * angle, 0.5 * (number - 1)) + 1.001
+    return tl.max(count.to(tl.int32))
+
+
+@triton.jit
 def _over_nodes(
     up, x, skew, pq, v, variance, number, left, bad,
     WIDE: tl.constexpr, PRODUCT: tl.constexpr, PER: tl.constexpr,
 ):  # fmt: skip
-    """The sums over nodes, one after the other. Rows go on together until the last one is done; a
-    row that is done takes no more part."""
+    """The sums over nodes, one after the other. Rows go on together for as long as one of them may
+    need; a row that is done takes no more part."""
     wide = number.to(tl.float64)
-    step_sine, step_cosine = half_angle(wide * 0 + 1, wide)
-    step_real, step_imag = rotation(left.to(tl.float64), wide)
+    per_step = 1 / wide
+    step_sine, step_cosine = _half_angle(wide * 0 + 1, wide, per_step)
+    # A whole turn too many, where the quotient is rounded, does not matter.
+    turn_sine, turn_cosine = _half_angle(
+        (left - number * tl.floor(left / number)).to(tl.float64), wide, per_step
+    )
+    step_real, step_imag = 1 - 2 * turn_sine * turn_sine, 2 * turn_sine * turn_cosine
     # By recurrence, in float64: no chain of dependent polynomials for every node.
     sine_wide, cosine_wide = wide * 0, wide * 0 + 1
     real_wide, imag_wide = wide * 0 + 1, wide * 0
@@ -110,8 +137,7 @@ def _over_nodes(
         within = within + (none,)
     node = none
     active = bad == 0
-    running = tl.max(tl.max(active.to(tl.int32), 1), 0) > 0
-    while running:
+    for _ in range(_count_nodes(variance, number)):
         s, c = sine_wide.to(tl.float32), cosine_wide.to(tl.float32)
         s2, c2, sc = s * s, c * c, s * c
         down, turned = 2 * s2, 2 * sc
@@ -176,8 +202,5 @@ def _over_nodes(
         imag_wide = imag_wide * step_real + real_wide * step_imag
         real_wide = turned_on
         decay = 2 * variance * (sine_wide * sine_wide).to(tl.float32)
-        # The modulus falls from node to node, and often faster than that bound.
-        modulus = (phi_real * phi_real + phi_imag * phi_imag).to(tl.float32)
-        active = active & (modulus > ENOUGH) & (2 * node < number) & (decay < DECAY)
-        running = tl.max(tl.max(active.to(tl.int32), 1), 0) > 0
+        active = active & (2 * node < number) & (decay < DECAY)
     return total, mean, correction, across, within

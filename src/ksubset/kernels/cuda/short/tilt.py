@@ -34,7 +34,7 @@ def _solve(theta, chosen, count, start, low, high, is_open, PER: tl.constexpr):
     low_variance = chosen * 0 + _INF
     high_variance = chosen * 0 + _INF
     done = is_open <= 0
-    running = tl.max(tl.max(is_open, 1), 0) > 0
+    running = tl.max((is_open > 0).to(tl.int32)) > 0
     while running:
         signed = chosen * 0
         spread = chosen * 0
@@ -57,7 +57,7 @@ def _solve(theta, chosen, count, start, low, high, is_open, PER: tl.constexpr):
         c = tl.where(done, c, new)
         done = done | close
         step += 1
-        running = tl.max(tl.max(tl.where(done, 0.0, STEPS - step), 1), 0) > 0.5
+        running = tl.max(((done == 0) & (step < STEPS)).to(tl.int32)) > 0
     return outcome(c, done, step, low, high, low_variance, high_variance), deviation
 
 
@@ -115,22 +115,27 @@ def tilt_rows(theta, k, lane, n, PER: tl.constexpr, LANES: tl.constexpr):
     guess = first_guess(rare, count, tl.maximum(mass, 1e-37), squares, depths, spreads)
     start = tl.where(few, guess, -guess) - top
     start = tl.where(is_open > 0, start, 0.0)
-    first, deviation = _solve(
-        row, chosen, count, start, odds - highest, odds - lowest, is_open, PER
-    )
-    # Far from zero, `first` has no room for all digits; see coins.tilt.
-    reach = 1 + 2e-6 * tl.abs(first)
-    rough = tl.where(tl.abs(first) * deviation > 1e4, is_open, 0.0)
-    shifted = ()
-    for i in tl.static_range(PER):
-        shifted = shifted + (row[i] + first,)
-    second, _deviation = _solve(shifted, chosen, count, 0.0 * first, -reach, reach, rough, PER)
-    first = tl.where(is_open > 0, first, 0.0)
-    second = tl.where(is_open > 0, second, 0.0)
+    low, high = odds - highest, odds - lowest
+    first = none
+    second = none
+    running = is_open
+    for turn in range(2):
+        shift, deviation = _solve(row, chosen, count, start, low, high, running, PER)
+        shift = tl.where(running > 0, shift, 0.0)
+        shifted = ()
+        for i in tl.static_range(PER):
+            shifted = shifted + (row[i] + shift,)
+        row = shifted
+        second = shift
+        first = tl.where(turn == 0, shift, first)
+        # Far from zero, `first` has no room for all digits; see coins.tilt.
+        running = tl.where(tl.abs(shift) * deviation > 1e4, is_open, 0.0)
+        reach = 1 + 2e-6 * tl.abs(shift)
+        start, low, high = 0.0 * shift, -reach, reach
     all_free = (free_k == free_count) & (is_open == 0)
     tilted = ()
     for i in tl.static_range(PER):
-        t = shifted[i] + second
+        t = row[i]
         free = tl.abs(theta[i]) < _INF
         always = (theta[i] == _INF) | (free & all_free)
         t = tl.where(always, _INF, t)
