@@ -83,7 +83,7 @@ def test_the_compiled_kernels_serve_auto_cuda() -> None:
     assert device_kernels(torch.zeros(2, 30_000, device="cuda"), "auto") is long
     assert device_kernels(torch.zeros(2, 300, device="cuda"), "spectral") is None
     assert device_kernels(torch.zeros(2, 300, device="cuda").double(), "auto") is rows
-    assert device_kernels(torch.zeros(2, 5000, device="cuda").double(), "auto") is None
+    assert device_kernels(torch.zeros(2, 9000, device="cuda").double(), "auto") is None
 
 
 @pytest.mark.parametrize("programs", [1, 3])

@@ -48,7 +48,7 @@ def _triton(n: int, dtype: torch.dtype) -> Any:
         return None
     if n <= short.MAX_ITEMS and dtype == torch.float32:
         return short
-    if rows.fit(n, dtype):
+    if n <= rows.MAX_ITEMS:
         return rows
     return long if dtype == torch.float32 else None
 

@@ -1,7 +1,7 @@
 """Triton kernels for rows that fit in registers: one program per row, one pass over it.
 
-float32, and float64 in rows half as long: a kernel computes in the type of its rows. Nothing here
-synchronises with the host; every loop is bounded.
+A kernel computes in the type of its rows, float32 or float64. Nothing here synchronises with the
+host; every loop is bounded.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
 from ksubset.kernels.cuda.tilt import add3, add4, tilt_row
 
 __all__ = [
+    "MAX_ITEMS",
     "covariance_product",
-    "fit",
     "infer",
     "log_outcome",
     "mode",
@@ -30,7 +30,7 @@ __all__ = [
     "tilt",
 ]
 
-_MOST = {torch.float32: 8192, torch.float64: 4096}
+MAX_ITEMS = 8192
 _INF = tl.constexpr(float("inf"))
 
 
@@ -178,11 +178,6 @@ _tilt = Launcher(_tilt_kernel, "BLOCK")
 _covariance = Launcher(_covariance_kernel, "BLOCK")
 _swap = Launcher(_swap_kernel, "BLOCK")
 _sample = Launcher(_sample_kernel, "BLOCK", "LANES", "DRAWS", "ROUNDS", "NODES")
-
-
-def fit(n: int, dtype: torch.dtype) -> bool:
-    """Whether rows of n items do."""
-    return n <= _MOST.get(dtype, 0)
 
 
 def _shape(on_rows: Tensor, items_per_warp: int = 256) -> tuple[int, int]:
