@@ -32,12 +32,15 @@ class Problem(NamedTuple):
 
     def vector(self, rows: Tensor) -> Tensor:
         """(..., rows, n) in the shape and type the user expects."""
-        shape = (*rows.shape[:-2], *self.batch_shape, self.n)
-        return rows.reshape(shape).to(self.dtype)
+        if len(self.batch_shape) != 1:  # a view would cost a node of the graph
+            rows = rows.reshape(*rows.shape[:-2], *self.batch_shape, self.n)
+        return rows.to(self.dtype)
 
     def scalar(self, rows: Tensor) -> Tensor:
         """(rows,) likewise; half precision gives float32."""
-        return rows.reshape(self.batch_shape).to(self.logits.dtype)
+        if len(self.batch_shape) != 1:
+            rows = rows.reshape(self.batch_shape)
+        return rows.to(self.logits.dtype)
 
     def rows(self, name: str, value: Tensor) -> Tensor:
         """A tensor of the user's, broadcast to (rows, n)."""

@@ -45,7 +45,9 @@ class Inferred(NamedTuple):
         if validate:
             check_support(value, ((z == 0) | (z == 1)).all(-1), given.k.reshape(given.batch_shape))
         known: list[Any] = [self.tilted, self.mu, self.log_mass, given.size]
-        shape = torch.broadcast_shapes(z.shape[:-1], given.batch_shape)
+        shape = z.shape[:-1]
+        if shape != given.batch_shape:
+            shape = torch.broadcast_shapes(shape, given.batch_shape)
         samples = shape[: len(shape) - len(given.batch_shape)]
         if shape != (*samples, *given.batch_shape):  # rows have several values side by side
             samples = torch.Size()
@@ -112,6 +114,8 @@ def _check_batch(name: str, value: Any, last: str, size: int, given: Problem) ->
         raise ValueError(
             f"{name} must have shape (..., {last}) with {last} = {size}, got {tuple(value.shape)}"
         )
+    if value.shape[:-1] == given.batch_shape:  # which takes less time to see
+        return
     try:
         torch.broadcast_shapes(value.shape[:-1], given.batch_shape)
     except RuntimeError:
