@@ -60,8 +60,10 @@ print("numba" in sys.modules)
 """
 AHEAD = """
 import torch
+from ksubset.kernels.cpu import _KERNELS
 from ksubset.kernels.cpu.ahead import compile_for
 print(*compile_for(torch.float32))
+assert all(kernel.overloads for kernel in _KERNELS[torch.float32])
 """
 COMPILING, NOT_KEPT = "ksubset: compiling add", "compiled kernels cannot be kept"
 

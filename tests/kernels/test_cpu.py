@@ -14,6 +14,9 @@ from torch import Tensor
 import ksubset
 from ksubset import oracle
 from ksubset.kernels import cpu
+from ksubset.kernels.cpu import left
+from ksubset.kernels.cpu import threads as sharing
+from ksubset.kernels.cpu.rows import LEFT, TRIED
 from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.spectral import PRECISIONS
 
@@ -40,8 +43,8 @@ def test_results_do_not_depend_on_the_number_of_threads(
     rows: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     logits, counts = torch.randn(rows, n), torch.full((rows,), k)
-    monkeypatch.setattr(cpu, "_SHARE", 1)
-    monkeypatch.setattr(cpu, "_ENOUGH", 1)
+    monkeypatch.setattr(sharing, "_SHARE", 1)
+    monkeypatch.setattr(sharing, "_ENOUGH", 1)
     results = []
     for threads in (1, 3):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -170,7 +173,7 @@ def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
     logits, k = torch.randn(4000, 20), torch.full((4000,), 3)
     expected = cpu.infer(logits, k)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    monkeypatch.setattr(cpu, "_pool", lambda *_: Closed())
+    monkeypatch.setattr(sharing, "_pool", lambda *_: Closed())
     for one, other in zip(expected, cpu.infer(logits, k), strict=True):
         assert torch.equal(one, other)
 
@@ -249,4 +252,36 @@ def test_who_waits_for_the_compiler_is_told(caplog: pytest.LogCaptureFixture) ->
             pass
     (record,) = caplog.records
     assert record.name == "ksubset"
-    assert "compiling tilt for this processor" in record.message
+    assert "compiling tilt_groups for this processor, a few seconds, once" in record.message
+
+
+def test_lists_of_rows_are_blank_again() -> None:
+    """After kernels have left rows, and whoever takes the next list."""
+    logits, k = torch.randn(2, 100), torch.tensor([101, 5])
+    one, other = left.take(2), left.take(2)
+    assert one.address != other.address
+    left.give_back(one, False)
+    left.give_back(other, False)
+    drawn, _ = cpu.sample(logits, k, torch.tensor([[3, 4]]))
+    assert drawn[0, 0].isnan().all()
+    assert drawn[0, 1].sum() == 5
+    assert left._blank
+    assert not any(each.flags.any() for each in left._blank)
+    again, _ = cpu.sample(logits[1:], k[1:], torch.tensor([[4]]))
+    assert torch.equal(again[0], drawn[0, 1:])
+
+
+def test_rows_after_vain_tries_use_other_numbers() -> None:
+    """Those of the tries are known to have failed."""
+    logits, k, seeds = torch.zeros(1, 100), torch.tensor([60]), torch.arange(500)
+    tilted = cpu.tilt(logits, k)
+    kernel, drawn = cpu._KERNELS[torch.float32].sample, []
+    for flag in (LEFT, TRIED):
+        flags, z = torch.tensor([flag], dtype=torch.uint8), torch.empty(500, 100)
+        addresses = [x.data_ptr() for x in (k, seeds, tilted, z)]
+        assert kernel(0, 1, 1, 100, flags.data_ptr(), 500, 500, *addresses) == 0
+        assert (z.sum(-1) == 60).all()
+        drawn.append(z)
+    assert (drawn[0] != drawn[1]).any(-1).all()
+    # 12,000 independent pairs of coins at 0.6: equal with probability 0.52.
+    assert abs(float((drawn[0] == drawn[1]).double().mean()) - 0.52) < 0.02

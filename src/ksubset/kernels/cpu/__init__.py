@@ -1,17 +1,13 @@
 """Compiled kernels for CPUs: Numba, with vectors of our own (:mod:`.simd`).
 
-The functions that :mod:`ksubset.kernels.device` asks for, on tensors. Rows are shared among as many
-threads as torch uses.
+The functions that :mod:`ksubset.kernels.device` asks for, on tensors. Short rows go side by side
+(:mod:`.groups`); those that are left, and long ones, one by one (:mod:`.rows`).
 """
 
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from itertools import pairwise
 from typing import NamedTuple, cast
 
 import numpy as np
@@ -21,48 +17,38 @@ from torch import Tensor
 from ksubset.kernels import tree
 from ksubset.kernels.coins import Coins
 from ksubset.kernels.cpu.entries import kernels
-from ksubset.kernels.cpu.rows import GROUP, IMPOSSIBLE
-from ksubset.kernels.cpu.short import room_for_coins
+from ksubset.kernels.cpu.left import ALL, Left, give_back, take
+from ksubset.kernels.cpu.rows import IMPOSSIBLE, NARROW_ITEMS
+from ksubset.kernels.cpu.short import is_short, room_for_coins
+from ksubset.kernels.cpu.threads import share
 from ksubset.kernels.random import following
 from ksubset.kernels.spectral import PRECISIONS
 
-# Items that are a thread's share, and those for which it is worth waking other threads at all.
-_SHARE, _ENOUGH = 1 << 14, 1 << 16
 _KERNELS = {torch.float32: kernels(np.float32), torch.float64: kernels(np.float64)}
+_PRECISIONS = {dtype: (of.tail, of.decay) for dtype, of in PRECISIONS.items()}
 
 
-@cache
-def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads do not survive a fork, so that every process has its own."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="ksubset")
-
-
-def _run(kernel: Callable[..., int | None], rows: int, n: int, *arguments: float) -> int:
-    """The kernel on all rows, in whole groups; the sum of what it returns."""
-    groups, threads = -(-rows // GROUP), 1
-    if rows * n >= _ENOUGH:
-        threads = min(torch.get_num_threads(), groups, rows * n // _SHARE)
-    if threads == 1:
-        return kernel(0, rows, rows, n, *arguments) or 0
-    bounds = [min(rows, groups * i // threads * GROUP) for i in range(threads + 1)]
-    shares = list(pairwise(bounds))
-    pool, others = _pool(os.getpid(), threads - 1), []
-    try:
-        while len(shares) > 1:
-            others.append(pool.submit(kernel, *shares[-1], rows, n, *arguments))
-            shares.pop()
-    except RuntimeError:  # an interpreter that ends has no more threads to give
-        pass
-    result = sum(kernel(*share, rows, n, *arguments) or 0 for share in shares)
-    return result + sum(other.result() or 0 for other in others)
+def _tilt_some(rows: int, logits: Tensor, k: Tensor, tilted: Tensor) -> None:
+    """Those of a list at this address, or all."""
+    addresses = logits.data_ptr(), k.data_ptr(), tilted.data_ptr()
+    share(_KERNELS[logits.dtype].tilt, *logits.shape, rows, *addresses)
 
 
 def tilt(logits: Tensor, k: Tensor) -> Tensor:
     """The tilted logits."""
     logits, k = logits.contiguous(), k.contiguous()
-    tilted = torch.empty_like(logits)
-    kernel = _KERNELS[logits.dtype].tilt
-    _run(kernel, *logits.shape, logits.data_ptr(), k.data_ptr(), tilted.data_ptr())
+    (rows, n), tilted = logits.shape, torch.empty_like(logits)
+    if not is_short(n):
+        _tilt_some(ALL, logits, k, tilted)
+        return tilted
+    left = take(rows)
+    some = share(
+        _KERNELS[logits.dtype].tilt_groups, rows, n, left.address, logits.data_ptr(), k.data_ptr(),
+        tilted.data_ptr(),
+    )  # fmt: skip
+    if some:
+        _tilt_some(left.address, logits, k, tilted)
+    give_back(left, some > 0)
     return tilted
 
 
@@ -72,37 +58,137 @@ def infer(logits: Tensor, k: Tensor) -> tuple[Tensor, ...]:
     marginals, tilted = torch.empty_like(logits), torch.empty_like(logits)
     log_partition, entropy = (logits.new_empty(len(logits)) for _ in range(2))
     log_mass, shift = (logits.new_empty(len(logits), dtype=torch.float64) for _ in range(2))
-    precision = PRECISIONS[logits.dtype]
     results = (log_partition, marginals, tilted, log_mass, shift, entropy)
     addresses = [x.data_ptr() for x in (logits, k, *results)]
-    kernel = _KERNELS[logits.dtype].infer
-    _run(kernel, *logits.shape, precision.tail, precision.decay, *addresses)
+    (rows, n), compiled = logits.shape, _KERNELS[logits.dtype]
+    tail, decay = _PRECISIONS[logits.dtype]
+    if not is_short(n):
+        share(compiled.infer, rows, n, ALL, tail, decay, *addresses)
+        return results
+    left = take(rows)
+    some = share(compiled.infer_groups, rows, n, left.address, *addresses)
+    if some:
+        share(compiled.infer, rows, n, left.address, tail, decay, *addresses)
+    give_back(left, some > 0)
     return results
 
 
 def covariance_product(tilted: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Cov v of every row."""
-    tilted, k, v = tilted.contiguous(), k.contiguous(), v.contiguous()
-    product = torch.empty_like(tilted)
-    precision = PRECISIONS[tilted.dtype]
-    _run(
-        _KERNELS[tilted.dtype].covariance_product, *tilted.shape, precision.tail, precision.decay,
-        0, 0, tilted.data_ptr(), 0, k.data_ptr(), v.data_ptr(), product.data_ptr(),
-    )  # fmt: skip
+    return _covariance_product(tilted.contiguous(), None, None, k.contiguous(), v.contiguous())
+
+
+Logits = Callable[[], Tensor]
+
+
+def _covariance_product(
+    tilted: Tensor | None, kept: Tensor | None, logits: Logits | None, k: Tensor, v: Tensor
+) -> Tensor:
+    """From tilted logits, or from coins that were kept and, where these will not do, logits."""
+    (rows, n), product = v.shape, torch.empty_like(v)
+    addresses = k.data_ptr(), v.data_ptr(), product.data_ptr()
+    compiled, (tail, decay) = _KERNELS[v.dtype], _PRECISIONS[v.dtype]
+    if not is_short(n):
+        kernel = compiled.covariance_product
+        if n > NARROW_ITEMS:
+            kernel = compiled.covariance_product_long
+        share(kernel, rows, n, ALL, tail, decay, cast("Tensor", tilted).data_ptr(), *addresses)
+        return product
+    left = take(rows)
+    some = share(
+        compiled.covariance_product_groups, rows, n, left.address, *_coins(tilted, kept), *addresses
+    )
+    if some:
+        tilted = _tilted_again(tilted, left, logits, k)
+        share(
+            compiled.covariance_product, rows, n, left.address, tail, decay, tilted.data_ptr(),
+            *addresses,
+        )  # fmt: skip
+    give_back(left, some > 0)
     return product
+
+
+def _coins(tilted: Tensor | None, kept: Tensor | None) -> tuple[int, int, int]:
+    """How many numbers were kept; where tilted logits are, and what was kept."""
+    if kept is None:
+        return 0, cast("Tensor", tilted).data_ptr(), 0
+    return kept.shape[0], 0, kept.data_ptr()
+
+
+def _tilted_again(tilted: Tensor | None, left: Left, logits: Logits | None, k: Tensor) -> Tensor:
+    """Tilted logits of rows that are left, if they were not kept."""
+    if tilted is None:
+        theta = cast("Logits", logits)().contiguous()
+        tilted = torch.empty_like(theta)
+        _tilt_some(left.address, theta, k, tilted)
+    return tilted
 
 
 def swap_product(tilted: Tensor, k: Tensor, z: Tensor, v: Tensor) -> Tensor:
     """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
     tilted, k, z, v = tilted.contiguous(), k.contiguous(), z.contiguous(), v.contiguous()
     product = torch.empty_like(tilted)
-    precision = PRECISIONS[tilted.dtype]
-    _run(
-        _KERNELS[tilted.dtype].swap_product, *tilted.shape, z.shape[0], precision.tail,
-        precision.decay, 0, 0, tilted.data_ptr(), 0, k.data_ptr(), z.data_ptr(), v.data_ptr(),
-        product.data_ptr(),
-    )  # fmt: skip
+    _swap_product(tilted, None, None, k, z.shape[0], z, v, product)
     return product
+
+
+def _swap_product(
+    tilted: Tensor | None, kept: Tensor | None, logits: Logits | None, k: Tensor, samples: int,
+    z: Tensor, v: Tensor, product: Tensor,
+) -> None:  # fmt: skip
+    """Fill the product (rows, n): see :func:`_covariance_product`."""
+    (rows, n), compiled = product.shape, _KERNELS[product.dtype]
+    tail, decay = _PRECISIONS[product.dtype]
+    addresses = k.data_ptr(), z.data_ptr(), v.data_ptr(), product.data_ptr()
+    if not is_short(n):
+        kernel = compiled.swap_product if n <= NARROW_ITEMS else compiled.swap_product_long
+        at = cast("Tensor", tilted).data_ptr()
+        share(kernel, rows, n, ALL, samples, tail, decay, at, *addresses)
+        return
+    left = take(rows)
+    some = share(
+        compiled.swap_product_groups, rows, n, left.address, samples, *_coins(tilted, kept),
+        *addresses,
+    )  # fmt: skip
+    if some:
+        tilted = _tilted_again(tilted, left, logits, k)
+        share(
+            compiled.swap_product, rows, n, left.address, samples, tail, decay, tilted.data_ptr(),
+            *addresses,
+        )  # fmt: skip
+    give_back(left, some > 0)
+
+
+def _sample(
+    logits: Tensor, k: Tensor, seeds: Tensor, several: int, tilted: Tensor | None,
+    kept: Tensor | None, samples: int, drawn: Tensor,
+) -> int:  # fmt: skip
+    """Fill what was drawn, for seeds of all or for one and those that follow it, and what products
+    start from: whichever is there. Returns what :func:`.rows.sample` does."""
+    (rows, n), compiled, left = logits.shape, _KERNELS[logits.dtype], take(logits.shape[0])
+    given, at = (logits.data_ptr(), k.data_ptr(), seeds.data_ptr()), drawn.data_ptr()
+    if is_short(n):
+        many, at_tilted, at_kept = _coins(tilted, kept)
+        some = share(
+            compiled.sample_groups, rows, n, left.address, samples, many, several, *given,
+            at_tilted, at_kept, at,
+        )  # fmt: skip
+        if some and tilted is not None:
+            _tilt_some(left.address, logits, k, tilted)
+    else:
+        some = share(
+            compiled.sample_sparse, rows, n, left.address, samples, several, *given,
+            cast("Tensor", tilted).data_ptr(), at,
+        )  # fmt: skip
+    outcome = 0
+    if some:
+        tilted = _tilted_again(tilted, left, lambda: logits, k)
+        outcome = share(
+            compiled.sample, rows, n, left.address, samples, several, *given[1:],
+            tilted.data_ptr(), at,
+        )  # fmt: skip
+    give_back(left, some > 0)
+    return outcome
 
 
 def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,11 +198,7 @@ def sample(logits: Tensor, k: Tensor, seeds: Tensor) -> tuple[Tensor, Tensor]:
     tilted = torch.empty_like(logits)
     samples = seeds.shape[0]  # len() of a tensor is slow
     drawn = logits.new_empty((samples, rows, n))
-    outcome = _run(
-        _KERNELS[logits.dtype].sample, rows, n, samples, 0, samples * rows, logits.data_ptr(),
-        k.data_ptr(), seeds.data_ptr(), tilted.data_ptr(), 0, drawn.data_ptr(),
-    )  # fmt: skip
-    if outcome % IMPOSSIBLE:
+    if _sample(logits, k, seeds, samples * rows, tilted, None, samples, drawn) % IMPOSSIBLE:
         # Out of tries, once in 10^30 rows: the product tree is exact as well.
         for s, row in (drawn[..., 0] == -1).nonzero().tolist():
             coins = Coins.from_tilted(tilted[row : row + 1], k[row : row + 1])
@@ -145,10 +227,9 @@ def prepare(
 ) -> Prepared:
     """For logits like these, with these counts for all calls or (None) those of each. If a row
     admits no sample, the check is called."""
-    (rows, n), dtype = logits.shape, logits.dtype
+    rows, n = logits.shape
     samples = math.prod(shape) // max(rows * n, 1)
     many = room_for_coins(rows, n, logits.itemsize)
-    compiled, precision = _KERNELS[dtype], PRECISIONS[dtype]
 
     def counts(k: Tensor | None) -> Tensor:
         return cast("Tensor", same) if k is None else k.contiguous()
@@ -157,11 +238,8 @@ def prepare(
         logits, k = logits.contiguous(), counts(own)
         drawn = logits.new_empty(shape)
         kept = logits.new_empty(many) if many else torch.empty_like(logits)
-        at = kept.data_ptr()
-        outcome = _run(
-            compiled.sample, rows, n, samples, many, 1, logits.data_ptr(), k.data_ptr(),
-            seed.data_ptr(), 0 if many else at, at if many else 0, drawn.data_ptr(),
-        )  # fmt: skip
+        tilted, coins = (None, kept) if many else (kept, None)
+        outcome = _sample(logits, k, seed, 1, tilted, coins, samples, drawn)
         if outcome >= IMPOSSIBLE and check:
             check(logits, own)
         if outcome % IMPOSSIBLE:
@@ -169,34 +247,17 @@ def prepare(
             drawn = drawn.reshape(shape)
         return drawn, kept
 
-    def product_after(
-        logits: Callable[[], Tensor], own: Tensor | None, kept: Tensor, v: Tensor
-    ) -> Tensor:
-        k = counts(own)
-        if kept.dim() == 2:
-            return covariance_product(kept, k, v)
-        theta, v = logits().contiguous(), v.contiguous()
-        product = torch.empty_like(theta)
-        _run(
-            compiled.covariance_product, rows, n, precision.tail, precision.decay, many,
-            theta.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), v.data_ptr(), product.data_ptr(),
-        )  # fmt: skip
-        return product
+    def coins_of(kept: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        return (kept.contiguous(), None) if kept.dim() == 2 else (None, kept)
+
+    def product_after(logits: Logits, own: Tensor | None, kept: Tensor, v: Tensor) -> Tensor:
+        return _covariance_product(*coins_of(kept), logits, counts(own), v.contiguous())
 
     def swaps_after(
-        logits: Callable[[], Tensor], own: Tensor | None, kept: Tensor, z: Tensor, v: Tensor
+        logits: Logits, own: Tensor | None, kept: Tensor, z: Tensor, v: Tensor
     ) -> Tensor:
-        k = counts(own)
-        if kept.dim() == 2:
-            each = (samples, rows, n)
-            return swap_product(kept, k, z.reshape(each), v.reshape(each))
-        theta, z, v = logits().contiguous(), z.contiguous(), v.contiguous()
-        product = torch.empty_like(theta)
-        _run(
-            compiled.swap_product, rows, n, samples, precision.tail, precision.decay, many,
-            theta.data_ptr(), 0, kept.data_ptr(), k.data_ptr(), z.data_ptr(), v.data_ptr(),
-            product.data_ptr(),
-        )  # fmt: skip
+        z, v, product = z.contiguous(), v.contiguous(), v.new_empty((rows, n))
+        _swap_product(*coins_of(kept), logits, counts(own), samples, z, v, product)
         return product
 
     return Prepared(sample_and_keep, product_after, swaps_after)

@@ -9,16 +9,20 @@ import torch
 
 from ksubset.kernels import cpu
 from ksubset.kernels.cpu.compile import folders
+from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
 
 def compile_for(dtype: torch.dtype) -> set[str | None]:
     """By calling each kernel once. Returns where they are kept; None is among it if one is not."""
-    logits, k = torch.zeros(1, 3, dtype=dtype), torch.ones(1, dtype=torch.int64)
-    drawn, tilted = cpu.sample(logits, k, torch.zeros(1, 1, dtype=torch.int64))
-    cpu.covariance_product(tilted, k, logits)
-    cpu.swap_product(tilted, k, drawn, drawn)
-    cpu.infer(logits, k)
-    cpu.tilt(logits, k)
+    # Short rows, one of which admits no choice and is left by all kernels; long and longer ones,
+    # the last of which have too few coins that fall heads rarely.
+    for n, counts in ((3, (1, 5)), (NARROW_ITEMS, (1, 1)), (NARROW_ITEMS + 1, (1, NARROW_ITEMS))):
+        logits, k = torch.zeros(2, n, dtype=dtype), torch.tensor(counts)
+        drawn, tilted = cpu.sample(logits, k, torch.zeros(1, 2, dtype=torch.int64))
+        cpu.covariance_product(tilted, k, logits)
+        cpu.swap_product(tilted, k, drawn, drawn)
+        cpu.infer(logits, k)
+        cpu.tilt(logits, k)
     return folders()
 
 

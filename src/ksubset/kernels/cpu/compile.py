@@ -11,17 +11,19 @@ from numba import config, njit
 from numba.core import event
 
 from ksubset.kernels.cpu.caching import FINGERPRINT, KernelCache
+from ksubset.kernels.cpu.linking import KernelCompiler, PartCompiler
 
 if config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
 # For functions that are only called by kernels and become part of them: nobody calls them from
-# Python or C, and compiling what that would take is half of the work.
-part = njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+# Python or C. Those that only work on arrays of their callers count no references to them.
+_PART = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+part = njit(**_PART, _nrt=False, pipeline_class=PartCompiler)
+# For parts that make arrays, or return one.
+allocating = njit(**_PART, _nrt=True, pipeline_class=PartCompiler)
 # For parts so small, or called so often, that it counts how arrays are handed over.
-inlined = njit(
-    nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=True, _nrt=False
-)
+inlined = njit(**_PART, _nrt=False, forceinline=True, pipeline_class=PartCompiler)
 
 
 _KERNELS: list[Any] = []
@@ -35,7 +37,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     taken = [repr(cell.cell_contents) for cell in function.__closure__ or ()]
     identity = hashlib.sha256(repr((FINGERPRINT, taken)).encode()).hexdigest()[:16]
     function.__qualname__ = f"{function.__qualname__}_{identity}"
-    compiled = njit(nogil=True)(function)
+    compiled = njit(nogil=True, pipeline_class=KernelCompiler)(function)
     compiled._cache = KernelCache(f"{function.__name__}_{identity}")
     _KERNELS.append(compiled)
     return compiled
@@ -47,14 +49,14 @@ def folders() -> set[str | None]:
 
 
 class _Announcement(event.Listener):
-    """A line for those who wait: nobody expects half a minute of silence."""
+    """A line for those who wait."""
 
     def on_start(self, event: Any) -> None:
         compiled = event.data["dispatcher"]
         if any(compiled is one for one in _KERNELS):
             logging.getLogger("ksubset").warning(
-                "ksubset: compiling %s for this processor, once; python -m ksubset.kernels.cpu "
-                "does all of it ahead",
+                "ksubset: compiling %s for this processor, a few seconds, once; "
+                "python -m ksubset.kernels.cpu does all of it ahead",
                 compiled.py_func.__name__,
             )
 

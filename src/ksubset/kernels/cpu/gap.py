@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from ksubset.kernels.cpu.compile import part
+from ksubset.kernels.cpu.compile import allocating, part
 from ksubset.kernels.cpu.moments import SIGNED
 
 # For a variance of the number of chosen items up to this, counts beyond the reach have less than
@@ -29,7 +29,7 @@ def _odds(signed):
     return x / (1 - x)
 
 
-@part
+@allocating
 def infer(n, coins, rarer):
     """Fill rarer with P(rarer side | S = k) of every coin, where k is the number of coins that
     likely fall heads. Returns log P(S = k) less that of all coins falling as they likely do."""

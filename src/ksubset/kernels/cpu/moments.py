@@ -191,10 +191,11 @@ def deviations(n, coins, count, nodes, narrow):
     signed, weight = coins[SIGNED], coins[WEIGHT]
     end = padded(count)
     lanes = width(signed)
-    narrow[0, :end] = nodes[SINE, :end] ** 2
-    narrow[1, :end] = nodes[COSINE, :end] ** 2
-    nodes[DEV_REAL, :end] = 0
-    nodes[DEV_IMAG, :end] = 0
+    for node in range(end):
+        narrow[0, node] = nodes[SINE, node] ** 2
+        narrow[1, node] = nodes[COSINE, node] ** 2
+        nodes[DEV_REAL, node] = 0
+        nodes[DEV_IMAG, node] = 0
     for first in range(0, count, lanes):
         s2, c2 = load(narrow[0], first), load(narrow[1], first)
         for block in range(0, n, _FOLD):

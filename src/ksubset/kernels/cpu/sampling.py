@@ -37,6 +37,7 @@ DP_ITEMS = 64
 _MOST_COLLISIONS = 4.0  # sum of squared odds: one draw in seven has no collision, or more
 _TRIES = 256  # of tosses, a third of which are accepted
 _DRAWS = 256
+_AFTER_TRIES = 1 << 40  # more numbers than those take
 _BLOCK = 32
 PARTS, _TILE = 8, 16  # parts take tiles in turn; a tile is whole vectors of either type
 _MOST_BITS = np.int64((1 << 63) - 1)
@@ -266,30 +267,53 @@ def _compact(t, m, columns, k, z):
 
 
 @part
+def is_sparse(t, n, k, odds, sums):
+    """Whether draws with replacement will soon differ, as most of them do: then odds and sums are
+    ready for :func:`draw_sparse`.
+
+    Forbidden coins have odds of 0 and are in nobody's way; a certain one has infinite odds.
+    t: n tilted logits padded with -inf.
+    """
+    if (
+        n <= DP_ITEMS or 2 * k > n or k * k >= _MOST_COLLISIONS * n
+    ):  # the least that squares add up to
+        return False
+    return _odds(t, n, odds, sums) < _MOST_COLLISIONS
+
+
+@part
+def draw_sparse(n, k, key, columns, odds, sums, picked, z):
+    """A k-hot row z of zeros and ones. Returns whether that came to pass within the tries allowed.
+
+    columns: 0 ... n - 1.
+    """
+    clear(z, n)
+    done, _ = _with_replacement(n, k, columns, key, 0, odds, sums, picked, z)
+    return done
+
+
+@part
 def draw(
-    row, t, n, k, key, coins, nodes, wide, table, columns, odds, sums, limits, flags, picked, z
-):
-    """A k-hot row z of zeros and ones. Returns whether that came to pass within the tries allowed,
-    and whether columns, 0 ... n - 1, were used up. t may hold anything.
+    row, t, n, k, key, tried, coins, nodes, wide, table, columns, odds, sums, limits, flags, picked,
+    z,
+):  # fmt: skip
+    """A k-hot row z of zeros and ones, for rows that are not sparse, or for which
+    :func:`draw_sparse` has tried in vain. Returns whether that came to pass within the tries
+    allowed. t and columns may hold anything.
 
     row: n tilted logits padded with -inf.
     """
     clear(z, n)
-    counter = 0
-    # The common case first. Forbidden coins have odds of 0 and are in nobody's way, a certain
-    # one has infinite odds and sends the row to the general case.
-    seen = n > DP_ITEMS and 2 * k <= n
-    if seen and _odds(row, n, odds, sums) < _MOST_COLLISIONS:
-        done, counter = _with_replacement(n, k, columns, key, 0, odds, sums, picked, z)
-        if done:
-            return True, False
+    counter = _AFTER_TRIES if tried else 0
+    for i in range(n):
+        columns[i] = i
     copy(row, t, padded(n))
     m, k = _compact(t, n, columns, k, z)
-    seen = seen and m == n
+    seen = n > DP_ITEMS and 2 * k <= n and m == n
     while k > 0 and k < m:
         if m <= DP_ITEMS:
             _by_dp(t, m, k, columns, key, counter, table, z)
-            return True, True
+            return True
         if not seen:
             # Choosing m - k tails is the same.
             flipped = 2 * k > m
@@ -310,14 +334,14 @@ def draw(
                     for i in range(m):
                         z[columns[i]] = 1 - z[columns[i]]
             if done:
-                return True, True
+                return True
         seen = False
         m, k, counter = _narrow(
             t, m, k, columns, key, counter, coins, nodes, wide, limits, flags, picked, z
         )
         if m < 0:
-            return False, True
+            return False
         m, k = _compact(t, m, columns, k, z)
     for i in range(m):
         z[columns[i]] = 1 if k > 0 else 0
-    return True, True
+    return True

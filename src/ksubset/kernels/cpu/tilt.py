@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ksubset.kernels.cpu.compile import part
+from ksubset.kernels.cpu.compile import allocating, part
 from ksubset.kernels.cpu.simd import (
     absolute,
     choose,
@@ -180,7 +180,7 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
     return first + second
 
 
-@part
+@allocating
 def tilt_row(theta, n, k):
     """Tilt theta[:n] in place, padded by -inf to whole vectors; return the shift."""
     size = padded(n)

@@ -45,9 +45,14 @@ def pairs(n):
     return n + n % 2
 
 
+def is_short(n: int) -> bool:
+    """Whether rows of so many items go side by side."""
+    return 2 <= n <= MOST_ITEMS
+
+
 def room_for_coins(rows: int, n: int, itemsize: int) -> int:
     """How many numbers are kept of rows: see :func:`keep`. 0 where they are not short."""
-    if not 2 <= n <= MOST_ITEMS:
+    if not is_short(n):
         return 0
     lanes = BYTES // itemsize
     return -(-rows // lanes) * (n + n % 2 + KEPT) * lanes

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from ksubset.kernels.cpu.compile import part
 from ksubset.kernels.cpu.simd.lanes import (
     HALVES,
     PAIRS,
@@ -112,7 +113,7 @@ def transpose(
     return types.void(source, types.intp, types.intp, target, types.intp, types.intp), lower
 
 
-@njit(nogil=True)
+@part
 def copy(source, target, n):
     """target[:n] = source[:n], by whole vectors as far as they go (a slice goes item by item)."""
     whole = n - n % width(target)
@@ -122,7 +123,7 @@ def copy(source, target, n):
         target[i] = source[i]
 
 
-@njit(nogil=True)
+@part
 def clear(target, n):
     """target[:n] = 0."""
     whole = n - n % width(target)
