@@ -56,6 +56,11 @@ class Sizes:
         return None
 
     @property
+    def concave(self) -> bool:
+        """Whether log-weights are known to be concave: no size weighs less than its neighbours."""
+        return False
+
+    @property
     def batch_shape(self) -> torch.Size:
         """Of sizes that differ from row to row."""
         raise NotImplementedError
@@ -79,6 +84,11 @@ class Between(Sizes):
             isinstance(self.low, int) and isinstance(self.high, int) and self.low == self.high
         )
         return self.high if same else None
+
+    @property
+    def concave(self) -> bool:
+        """All have the same."""
+        return True
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -125,6 +135,12 @@ class Weighted(Sizes):
         self.log_weights = log_weights  # (..., sizes)
         self.given = given
         self._shown = shown
+        self._concave = not given and _readable(log_weights) and _is_concave(log_weights.detach())
+
+    @property
+    def concave(self) -> bool:
+        """As far as can be seen without waiting for a device."""
+        return self._concave
 
     @property
     def batch_shape(self) -> torch.Size:
@@ -294,6 +310,20 @@ def _table(name: str, values: Any, absent: float) -> tuple[int, Tensor, str]:
             f"{name} must have shape (..., m + 1) for sizes 0 ... m, got {tuple(values.shape)}"
         )
     return 0, values, _shown(values)
+
+
+def _is_concave(weights: Tensor) -> bool:
+    """Between the first and the last size that is possible, up to rounding."""
+    c = weights.double()
+    inside = c > -torch.inf
+    # Behind the first possible size and before the last: there must be no gap.
+    within = (inside.cumsum(-1) > 0) & (inside.flip(-1).cumsum(-1).flip(-1) > 0)
+    if bool((within & ~inside).any()) or not bool(inside.any(-1).all()):
+        return False
+    c = torch.where(inside, c, 0)
+    bend = c[..., 2:] - 2 * c[..., 1:-1] + c[..., :-2]
+    whole = inside[..., 2:] & inside[..., 1:-1] & inside[..., :-2]
+    return not bool((whole & (bend > 1e-6 * (1 + c[..., 1:-1].abs()))).any())
 
 
 def _bound(name: str, value: Any) -> int | Tensor:

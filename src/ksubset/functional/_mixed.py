@@ -11,114 +11,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ksubset._arguments import (
-    Names,
-    Problem,
-    check_logits,
-    problem,
-    reads_values,
-    values_can_be_read,
-)
+from ksubset._arguments import Problem
 from ksubset.functional import _primitives
-from ksubset.kernels.coins import widest
-from ksubset.sizes import Between, Sizes
-
-
-class SizedProblem(NamedTuple):
-    """Rows of logits and their sizes ``first``, ``first + 1``, ..."""
-
-    given: Problem  # its k is nobody's
-    sizes: Sizes
-    first: int
-    log_weights: Tensor  # (rows, sizes), in the widest type; -inf for what cannot be
-    random: bool  # the log-weights are log-probabilities
-
-    @property
-    def counts(self) -> Tensor:
-        """(sizes,)."""
-        size = self.log_weights.shape[-1]
-        return torch.arange(self.first, self.first + size, device=self.log_weights.device)
-
-
-_NAMES = Names()
-
-
-def sized_problem(
-    logits: Tensor,
-    sizes: Sizes,
-    mask: Tensor | None = None,
-    *,
-    names: Names = _NAMES,
-    more: dict[str, tuple[int, ...]] | None = None,
-    validate_args: bool | None = None,
-) -> SizedProblem:
-    """Check, broadcast and flatten."""
-    check_logits(names.logits, logits)
-    shapes = {names.k: tuple(sizes.batch_shape)} if sizes.batch_shape else {}
-    given = problem(
-        logits, 0, mask, names=names, more={**shapes, **(more or {})}, validate_args=False
-    )
-    theta = given.logits
-    own = sizes.rows(given.n, widest(theta), theta.device, names.k)
-    count = own.log_weights.shape[-1]
-    weights = own.log_weights.expand(*given.batch_shape, count).reshape(len(theta), count)
-    found = SizedProblem(given, sizes, own.first, weights, own.given)
-    forced, allowed = limits(theta)
-    counts = found.counts
-    possible = (counts >= forced.unsqueeze(-1)) & (counts <= allowed.unsqueeze(-1))
-    if reads_values(logits) if validate_args is None else validate_args:
-        _check_values(found, possible, forced, allowed, names)
-    return found._replace(log_weights=torch.where(possible, weights, -torch.inf))
-
-
-def limits(theta: Tensor) -> tuple[Tensor, Tensor]:
-    """How many items must be chosen, and how many may be: (rows,) each."""
-    theta = theta.detach()
-    return (theta == torch.inf).sum(-1), (theta > -torch.inf).sum(-1)
-
-
-def _check_values(
-    found: SizedProblem, possible: Tensor, forced: Tensor, allowed: Tensor, names: Names
-) -> None:
-    """Raise for NaN logits and for rows that have no subset of any of the sizes."""
-    given = found.given
-    if given.logits.is_meta:
-        return
-    bad = given.logits.isnan().any(-1)
-    if bool(bad.any()):
-        raise ValueError(f"{names.logits} must not be NaN, got NaN in {_where(bad, given)}")
-    wanted = found.log_weights > -torch.inf
-    if isinstance(found.sizes, Between):
-        for bound in found.sizes.bounds(given.n, given.logits.device, names.k):
-            if isinstance(bound, Tensor) and bool((bound > given.n).any()):
-                raise ValueError(
-                    f"{names.k} must not go beyond the number of items n = {given.n}, "
-                    f"got {found.sizes!r} with {int(bound.max())}"
-                )
-    # Sizes that are given probabilities cannot do without one that is not possible.
-    wrong = wanted & ~possible if found.random else ~(wanted & possible)
-    bad = wrong.any(-1) if found.random else wrong.all(-1)
-    if bool(bad.any()):
-        row = int(bad.nonzero()[0, 0])
-        low, high = int(forced[row]), int(allowed[row])
-        what = "have only sizes" if found.random else "have a size"
-        raise ValueError(
-            f"{names.k} must {what} between the number of items with a logit of +inf, {low}, and "
-            f"the number of allowed items, {high}, got {found.sizes!r} in {_where(bad, given)}"
-        )
-
-
-def _where(bad: Tensor, given: Problem) -> str:
-    if not given.batch_shape:
-        return "the only row"
-    row = torch.unravel_index(bad.nonzero()[0, 0], given.batch_shape)
-    return f"row {tuple(int(i) for i in row)} ({int(bad.sum())} of {bad.numel()} rows)"
+from ksubset.functional._size_problem import SizedProblem, limits
 
 
 class Mixture(NamedTuple):
     """Every row's law of the size, and the k-subset law within each size."""
 
     problem: SizedProblem
+    method: str
     rows: Problem  # (rows * sizes): every row with every size, in the widest type
     log_sizes: Tensor  # log P(|z| = j), (rows, sizes)
     total: Tensor  # log-partition over the finite logits, (rows,)
@@ -135,6 +37,39 @@ class Mixture(NamedTuple):
     def marginals(self) -> Tensor:
         """(rows, n)."""
         return (self.chances.unsqueeze(-1) * self.mu).sum(-2)
+
+    def product(self, v: Tensor) -> Tensor:
+        """Cov v, (rows, n), by total covariance: within sizes and between them."""
+        chances, mu = self.chances.unsqueeze(-1), self.mu
+        flat = self.rows.logits.shape
+        each = v.to(mu.dtype).unsqueeze(1).expand(mu.shape)
+        within = _primitives.covariance_product(
+            self.tilted.reshape(flat), self.rows.size, each.reshape(flat), self.method
+        ).reshape(mu.shape)
+        distance = mu - (chances * mu).sum(-2, keepdim=True)
+        between = distance * (distance * each).sum(-1, keepdim=True)
+        return (chances * (within + between)).sum(-2)
+
+    def matrix(self) -> Tensor:
+        """Cov, (rows, n, n), by n products."""
+        units = torch.eye(self.mu.shape[-1], dtype=self.mu.dtype, device=self.mu.device)
+        columns = [self.product(unit.expand(len(self.mu), -1)) for unit in units]
+        return torch.stack(columns, -1)
+
+    def entropy(self) -> Tensor:
+        """That of the size, and the mean of those within each size: (rows,)."""
+        chances = self.chances
+        within = _primitives.entropy(self.rows.logits, self.rows.size, self.method)[0]
+        surprise = torch.where(self.log_sizes == -torch.inf, 0, -self.log_sizes)
+        return (chances * (surprise + within.reshape(chances.shape))).sum(-1)
+
+    def log_prob(self, row: Tensor, z: Tensor, size: Tensor) -> Tensor:
+        """log P(|z| = size) + log p(z | size) of z (values, n) in rows (values,)."""
+        at = (size - self.problem.first).clamp(0, self.log_sizes.shape[-1] - 1)
+        known = (x[row, at] for x in (self.tilted, self.mu, self.log_mass))
+        z = z.to(self.mu.dtype).unsqueeze(0)
+        within = _primitives.log_outcome(*known, size, z, self.method).reshape(-1)
+        return self.log_sizes[row, at] + within
 
 
 def mixture(found: SizedProblem, method: str) -> Mixture:
@@ -155,6 +90,7 @@ def mixture(found: SizedProblem, method: str) -> Mixture:
         whole = joint.logsumexp(-1)
     return Mixture(
         found,
+        method,
         rows,
         joint - whole.unsqueeze(-1),
         whole,
@@ -175,8 +111,3 @@ def each_size(found: SizedProblem, theta: Tensor) -> Problem:
     wide = theta.unsqueeze(1).expand(rows, sizes, n).reshape(rows * sizes, n)
     shape = torch.Size((*found.given.batch_shape, sizes))
     return Problem(wide, k.reshape(-1), shape, theta.dtype)
-
-
-def may_read(x: Tensor) -> bool:
-    """Whether values may decide what is computed."""
-    return x.device.type == "cpu" and values_can_be_read()

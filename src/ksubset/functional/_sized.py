@@ -20,25 +20,34 @@ from ksubset._arguments import (
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.functional._by_size import of_sizes
-from ksubset.functional._mixed import Mixture, SizedProblem, mixture, sized_problem
+from ksubset.functional._mixed import Mixture, mixture
+from ksubset.functional._nodes import Nodes, divergence, nodes
+from ksubset.functional._size_problem import SizedProblem, sized_problem
 from ksubset.functional.inference import _divergence, _moments
 from ksubset.functional.sampling import _seeds, sample
 from ksubset.kernels import random
 from ksubset.kernels.largest import k_largest
-from ksubset.sizes import Sizes, exactly
+from ksubset.sizes import Between, Sizes, exactly
 
 _SIZE = 2  # purpose of the random keys that draw sizes
 
 
-def _mixture(logits: Tensor, sizes: Sizes, method: str, **options: Any) -> Mixture:
+def _law(logits: Tensor, sizes: Sizes, method: str, **options: Any) -> Nodes | Mixture:
     check_method(method)
-    return mixture(sized_problem(logits, sizes, **options), method)
+    return _infer(sized_problem(logits, sizes, **options), method)
+
+
+def _infer(found: SizedProblem, method: str) -> Nodes | Mixture:
+    """All sizes at once where that is possible, one by one otherwise."""
+    if found.sizes.concave and method in ("auto", "spectral"):
+        return nodes(found, isinstance(found.sizes, Between))
+    return mixture(found, method)
 
 
 @of_sizes
 def log_partition(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """log sum_j exp(c_j + A_j)."""
-    found = _mixture(logits, k, method, **options)
+    found = _law(logits, k, method, **options)
     if found.problem.random:
         raise TypeError(
             f"k must not be sizes of given probabilities in log_partition, got {k!r}: their law "
@@ -52,14 +61,14 @@ def log_partition(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> T
 @of_sizes
 def marginals(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """sum_j P_j mu_j."""
-    found = _mixture(logits, k, method, **options)
+    found = _law(logits, k, method, **options)
     return found.problem.given.vector(found.marginals())
 
 
 @of_sizes
 def size_probabilities(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """(..., n + 1)."""
-    found = _mixture(logits, k, method, **options)
+    found = _law(logits, k, method, **options)
     given, first = found.problem.given, found.problem.first
     rest = given.n - first - found.problem.log_weights.shape[-1] + 1
     chances = torch.nn.functional.pad(found.chances, (first, rest))
@@ -72,61 +81,34 @@ def covariance_product(
 ) -> Tensor:
     """By total covariance: within sizes and between them."""
     check_dense("v", v)
-    found = _mixture(logits, k, method, more={"v": tuple(v.shape[:-1])}, **options)
+    found = _law(logits, k, method, more={"v": tuple(v.shape[:-1])}, **options)
     given = found.problem.given
-    wide = given.rows("v", v).to(found.mu.dtype)
-    return given.vector(_product(found, wide, method))
-
-
-def _product(found: Mixture, v: Tensor, method: str) -> Tensor:
-    chances, mu = found.chances.unsqueeze(-1), found.mu
-    each = v.unsqueeze(1).expand(mu.shape)
-    within = _primitives.covariance_product(
-        found.tilted.reshape(found.rows.logits.shape),
-        found.rows.size,
-        each.reshape(found.rows.logits.shape),
-        method,
-    ).reshape(mu.shape)
-    distance = mu - (chances * mu).sum(-2, keepdim=True)
-    between = distance * (distance * each).sum(-1, keepdim=True)
-    return (chances * (within + between)).sum(-2)
+    return given.vector(found.product(given.rows("v", v)))
 
 
 @of_sizes
 def covariance_matrix(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """By n products."""
-    found = _mixture(logits, k, method, **options)
-    return _matrix(found, method).to(found.problem.given.dtype)
-
-
-def _matrix(found: Mixture, method: str) -> Tensor:
-    given, n = found.problem.given, found.problem.given.n
-    columns = [
-        _product(found, unit.expand(len(given.logits), n), method)
-        for unit in torch.eye(n, dtype=found.mu.dtype, device=found.mu.device)
-    ]
-    return torch.stack(columns, -1).reshape(*given.batch_shape, n, n)
+    found = _law(logits, k, method, **options)
+    given = found.problem.given
+    return found.matrix().reshape(*given.batch_shape, given.n, given.n).to(given.dtype)
 
 
 @of_sizes
 def pairwise_marginals(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """Cov + mu mu^T."""
-    found = _mixture(logits, k, method, **options)
+    found = _law(logits, k, method, **options)
     given = found.problem.given
-    mu = found.marginals().reshape(*given.batch_shape, given.n)
-    joint = _matrix(found, method) + mu.unsqueeze(-1) * mu.unsqueeze(-2)
-    return joint.to(given.dtype)
+    mu = found.marginals()
+    joint = found.matrix() + mu.unsqueeze(-1) * mu.unsqueeze(-2)
+    return joint.reshape(*given.batch_shape, given.n, given.n).to(given.dtype)
 
 
 @of_sizes
 def entropy(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> Tensor:
     """That of the size, and the mean of those within each size."""
-    found = _mixture(logits, k, method, **options)
-    chances = found.chances
-    within = _primitives.entropy(found.rows.logits, found.rows.size, method)[0]
-    within = within.reshape(chances.shape)
-    surprise = torch.where(found.log_sizes == -torch.inf, 0, -found.log_sizes)
-    return found.problem.given.scalar((chances * (surprise + within)).sum(-1))
+    found = _law(logits, k, method, **options)
+    return found.problem.given.scalar(found.entropy())
 
 
 @of_sizes
@@ -163,21 +145,35 @@ def kl_divergence(
     first = min(p.first, q.first)
     last = max(x.first + x.log_weights.shape[-1] for x in (p, q))
     p, q = _over(p, first, last), _over(q, first, last)
-    laws = [mixture(x, method) for x in (p, q)]
-    log_p, log_q = (m.log_sizes.reshape(*m.problem.given.batch_shape, -1) for m in laws)
+    law_p, law_q = _infer(_wide(p), method), _infer(_wide(q), method)
+    if isinstance(law_p, Nodes) and isinstance(law_q, Nodes):
+        value = divergence(law_p, law_q)
+    else:
+        value = _mixed_divergence(mixture(p, method), mixture(q, method), method)
+    return value.to(torch.promote_types(p.given.logits.dtype, q.given.logits.dtype))
+
+
+def _mixed_divergence(p: Mixture, q: Mixture, method: str) -> Tensor:
+    """(...), by size."""
+    log_p, log_q = (x.log_sizes.reshape(*x.problem.given.batch_shape, -1) for x in (p, q))
     within = _divergence(
-        _moments(laws[0].rows, method, exact_rests=True), _moments(laws[1].rows, method), method
+        _moments(p.rows, method, exact_rests=True), _moments(q.rows, method), method
     )
     chances = log_p.exp()
     drawn = (chances > 0) | chances.isnan()
     ratio = torch.where(drawn, log_p, 0) - torch.where(drawn, log_q, 0)
     value = (torch.where(drawn, chances, 0) * (ratio + torch.where(drawn, within, 0))).sum(-1)
-    value = torch.where(value < 0, value * 0, value)
-    return value.to(torch.promote_types(p.given.logits.dtype, q.given.logits.dtype))
+    return torch.where(value < 0, value * 0, value)
 
 
 def _as_sizes(k: Sizes | int | Tensor) -> Sizes:
     return k if isinstance(k, Sizes) else exactly(k)
+
+
+def _wide(found: SizedProblem) -> SizedProblem:
+    """In the widest type: a divergence has small differences of large numbers."""
+    given = found.given
+    return found._replace(given=given._replace(logits=given.logits.to(found.log_weights.dtype)))
 
 
 def _over(found: SizedProblem, first: int, last: int) -> SizedProblem:
@@ -198,7 +194,7 @@ def log_prob(
     validate_args: bool | None,
 ) -> Tensor:
     """log P(|z|) + log p(z | |z|)."""
-    found = _mixture(logits, k, method, mask=mask, validate_args=validate_args)
+    found = _law(logits, k, method, mask=mask, validate_args=validate_args)
     given, first = found.problem.given, found.problem.first
     if not isinstance(value, Tensor):
         raise TypeError(f"value must be a tensor, got {type(value).__name__}")
@@ -219,24 +215,15 @@ def log_prob(
     row = row.reshape(given.batch_shape).expand(shape).reshape(-1)
     size = (z != 0).sum(-1)
     last = found.problem.log_weights.shape[-1] - 1
-    at = (size - first).clamp(0, last)
     inside = (size >= first) & (size <= first + last)
-    own = found.log_sizes[row, at]
+    at = (size - first).clamp(0, last)
+    inside = inside & (found.problem.log_weights[row, at] > -torch.inf)
     binary = ((z == 0) | (z == 1)).all(-1)
-    check = validate_args
-    if check if check is not None else reads_values(value):
-        _check_support(binary, inside & (own != -torch.inf), size, k)
-    count = (at + first).expand_as(size)
-    within = _primitives.log_outcome(
-        *(x[row, at] for x in (found.tilted, found.mu, found.log_mass)),
-        torch.where(inside, count, size),
-        torch.where(binary.unsqueeze(-1), z, 0).unsqueeze(0),
-        method,
-    ).reshape(-1)
-    possible = inside & (own != -torch.inf)
-    result = torch.where(possible | own.isnan(), own + within, -torch.inf)
-    result = result.masked_fill(~binary, torch.nan)
-    return result.reshape(shape).to(given.logits.dtype)
+    if reads_values(value) if validate_args is None else validate_args:
+        _check_support(binary, inside, size, k)
+    result = found.log_prob(row, torch.where(binary.unsqueeze(-1), z, 0), size)
+    result = torch.where(inside | result.isnan(), result, -torch.inf)
+    return result.masked_fill(~binary, torch.nan).reshape(shape).to(given.logits.dtype)
 
 
 def _check_support(binary: Tensor, possible: Tensor, size: Tensor, k: Sizes) -> None:
@@ -281,7 +268,7 @@ def simple(
     """The size from its own distribution, then a subset of that size; the gradient is that of the
     marginals."""
     sample_shape = check_sample_shape(sample_shape)
-    found = _mixture(logits, k, method, mask=mask, validate_args=validate_args)
+    found = _law(logits, k, method, mask=mask, validate_args=validate_args)
     given = found.problem.given
     shape = (math.prod(sample_shape), len(given.logits))
     seeds = _seeds(shape, given.logits.device, generator)

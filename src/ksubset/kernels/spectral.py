@@ -82,13 +82,20 @@ def _nodes(coins: Coins, precision: Precision) -> tuple[Tensor, Tensor, Tensor]:
     """Integer nodes (rows, V) as floats, their number N (rows, 1), and which of them count."""
     free = coins.t.isfinite().sum(-1).to(coins.variance.dtype)
     number = torch.minimum(free + 1, precision.number(coins.variance))
+    return nodes_of(coins, number, precision.decay, precision.most)
+
+
+def nodes_of(
+    coins: Coins, number: Tensor, enough: float, most: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The nodes for N = ``number`` or one more, (rows,): those where the characteristic function is
+    not below exp(-enough)."""
     number = 2 * torch.ceil((number - 1) / 2) + 1  # odd: at omega = pi a fair coin has D = 0
-    most = precision.most
     nodes = torch.arange(most, device=number.device, dtype=number.dtype)
     number = number.unsqueeze(-1)
     # s^2 (1 - cos omega) = 2 s^2 sin^2(omega / 2)
     decay = 2 * coins.variance.unsqueeze(-1) * torch.sin(torch.pi * nodes / number) ** 2
-    active = (nodes <= (number - 1) / 2) & (decay < precision.decay)
+    active = (nodes <= (number - 1) / 2) & (decay < enough)
     if active.shape[0] and can_synchronise(active):
         most = max(1, int(active.sum(-1).amax()))
     return torch.where(active, nodes, 0)[:, :most], number, active[:, :most]
@@ -106,11 +113,15 @@ def _columns(x: Tensor, block: slice) -> Tensor:
 
 
 def spectrum(coins: Coins, precision: Precision) -> Spectrum:
-    """The characteristic function of S - k.
+    """The characteristic function of S - k."""
+    return spectrum_at(coins, *_nodes(coins, precision))
+
+
+def spectrum_at(coins: Coins, node: Tensor, number: Tensor, active: Tensor) -> Spectrum:
+    """The characteristic function of S - k at nodes (rows, V) of N (rows, 1), where they count.
 
     Logarithms and centred phases add up without the drift of a long complex product.
     """
-    node, number, active = _nodes(coins, precision)
     omega = 2 * torch.pi * node / number
     sine = torch.sin(omega / 2)
     cosine = torch.sin(torch.pi * (number - 2 * node) / (2 * number))
