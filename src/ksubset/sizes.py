@@ -288,6 +288,25 @@ def random_sizes(probabilities: Mapping[int, float] | Tensor) -> Sizes:
     return Weighted(first, (values / total).log(), given=True, shown=f"random_sizes({shown})")
 
 
+def admits(sizes: Sizes, count: Tensor, n: int) -> Tensor:
+    """Which counts (...) of n items are among the sizes, row by row."""
+    own = sizes.rows(n, torch.float32, count.device, "k")
+    possible = own.log_weights > -torch.inf
+    inside = (count >= own.first) & (count < own.first + possible.shape[-1])
+    shape = torch.broadcast_shapes(count.shape, possible.shape[:-1])
+    at = (count - own.first).clamp(0, possible.shape[-1] - 1).expand(shape).unsqueeze(-1)
+    return inside & possible.expand(*shape, -1).gather(-1, at).squeeze(-1)
+
+
+def one_row(sizes: Sizes, n: int) -> list[int]:
+    """All sizes that are possible, where no row has others."""
+    if sizes.batch_shape.numel() != 1:
+        raise NotImplementedError(f"sizes that differ between rows cannot be listed, got {sizes!r}")
+    own = sizes.rows(n, torch.float32, torch.device("cpu"), "k")
+    possible = (own.log_weights > -torch.inf).flatten()
+    return [own.first + at for at in possible.nonzero().flatten().tolist()]
+
+
 def _table(name: str, values: Any, absent: float) -> tuple[int, Tensor, str]:
     """The smallest size, what is given for it and all that follow, and how to show it."""
     if isinstance(values, Mapping):

@@ -29,6 +29,9 @@ from ksubset._arguments import (
 from ksubset.distributions.constraints import extended_real_vector, k_hot
 from ksubset.distributions.maximum_entropy import logits_from_marginals
 from ksubset.functional._inferred import Inferred, Kept
+from ksubset.functional._size_problem import sized_problem
+from ksubset.functional._sized import OfSizes
+from ksubset.sizes import Sizes, one_row
 
 __all__ = ["KSubset"]
 
@@ -47,7 +50,8 @@ class KSubset(Distribution):
     Nothing is kept for parameters themselves.
 
     Args:
-        k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+        k: the number of chosen items: an int, an integer tensor broadcast over the batch, or sizes
+            such as ``between(2, 5)``.
         logits: (..., n); -inf forbids an item, +inf forces it.
         probs: the probabilities of the independent coins, instead of logits.
         mask: boolean, broadcast to the logits; False forbids an item.
@@ -72,7 +76,7 @@ class KSubset(Distribution):
 
     def __init__(
         self,
-        k: int | Tensor,
+        k: int | Tensor | Sizes,
         logits: Tensor | None = None,
         probs: Tensor | None = None,
         *,
@@ -97,17 +101,22 @@ class KSubset(Distribution):
             logits = _logits(torch.logit, probs)
         assert logits is not None
         check_method(method)
-        given = problem(logits, k, mask, validate_args=False)
-        if validate:
-            check_values(given)
+        if isinstance(k, Sizes) and k.exact is not None:
+            k = k.exact
+        if isinstance(k, Sizes):
+            given = sized_problem(logits, k, mask, validate_args=validate).given
+        else:
+            given = problem(logits, k, mask, validate_args=False)
+            if validate:
+                check_values(given)
         n = logits.shape[-1]
         if mask is not None:
             logits = torch.where(mask, logits, -torch.inf)
         shape = (*given.batch_shape, n)
         # Not even a view of the user's own: a copy of the distribution can only copy a leaf.
         self.logits = logits if logits.shape == shape else logits.expand(shape)
-        self.k = given.k.reshape(given.batch_shape)
-        self._static_k = None if isinstance(k, Tensor) else integer(k)
+        self.k = k if isinstance(k, Sizes) else given.k.reshape(given.batch_shape)
+        self._static_k = None if isinstance(k, Tensor | Sizes) else integer(k)
         self._method = method
         self._kept = Kept()
         # The values were checked above, with messages that name them.
@@ -151,7 +160,7 @@ class KSubset(Distribution):
     @classmethod
     def from_weights(
         cls,
-        k: int | Tensor,
+        k: int | Tensor | Sizes,
         weights: Tensor,
         *,
         mask: Tensor | None = None,
@@ -163,7 +172,8 @@ class KSubset(Distribution):
         Differentiable; items of weight 0 get no gradient.
 
         Args:
-            k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+            k: the number of chosen items: an int, an integer tensor broadcast over the batch, or
+                sizes such as ``between(2, 5)``.
             weights: (..., n), at least 0; 0 forbids an item, +inf forces it.
             mask: boolean, broadcast to the weights; False forbids an item.
             method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
@@ -193,9 +203,9 @@ class KSubset(Distribution):
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
         """The same laws in a larger batch shape, without copies."""
         new = self._get_checked_instance(KSubset, _instance)
-        new.k = self.k.expand(batch_shape)
-        batch_shape = new.k.shape
         new.logits = self.logits.expand(*batch_shape, *self.event_shape)
+        batch_shape = new.logits.shape[:-1]
+        new.k = self.k if isinstance(self.k, Sizes) else self.k.expand(batch_shape)
         new._static_k = self._static_k
         new._method = self._method
         new._kept = Kept()
@@ -207,13 +217,16 @@ class KSubset(Distribution):
         return {"method": self._method, "validate_args": False}
 
     @property
-    def _size(self) -> int | Tensor:
+    def _size(self) -> int | Tensor | Sizes:
         """k as it was given: an int is known without asking a device."""
         return self.k if self._static_k is None else self._static_k
 
-    def _inferred(self) -> Inferred:
-        given = problem(self.logits, self._size, validate_args=False)
-        sizes = (self.k,) if self._static_k is None else ()
+    def _inferred(self) -> Inferred | OfSizes:
+        size = self._size
+        if isinstance(size, Sizes):
+            return OfSizes(self.logits, size, self._method)
+        given = problem(self.logits, size, validate_args=False)
+        sizes = (size,) if isinstance(size, Tensor) else ()
         return self._kept.infer(given, self._method, self.logits, *sizes)
 
     def sample(
@@ -247,7 +260,7 @@ class KSubset(Distribution):
         self, sample_shape: Sequence[int] = (), generator: torch.Generator | None = None
     ) -> Tensor:
         """Exact samples as ascending indices, (*sample_shape, *batch_shape, k); all rows must have
-        the same k.
+        the same k. With several sizes k is the largest, and -1 stands behind what is chosen.
 
         Args:
             sample_shape: the leading shape of several samples per row.
@@ -255,7 +268,7 @@ class KSubset(Distribution):
         """
         return functional.sample_indices(
             self.logits,
-            self._one_k("sample_indices"),
+            self.k if isinstance(self.k, Sizes) else self._one_k("sample_indices"),
             sample_shape,
             generator=generator,
             **self._options(),
@@ -279,7 +292,7 @@ class KSubset(Distribution):
             indices: (*sample_shape, *batch_shape, k), as :meth:`sample_indices` returns them, in
                 any order.
         """
-        k = self._one_k("log_prob_indices")
+        k = 0 if isinstance(self.k, Sizes) else self._one_k("log_prob_indices")
         return self._inferred().log_prob_indices(k, indices, validate=self._validate_args)
 
     def entropy(self) -> Tensor:
@@ -290,6 +303,11 @@ class KSubset(Distribution):
     def mean(self) -> Tensor:
         r"""The marginals :math:`\mu_i = P(z_i = 1)`, (*batch_shape, n); they sum to k."""
         return self._inferred().marginals()
+
+    @property
+    def size_probabilities(self) -> Tensor:
+        """The probabilities of the sizes 0 ... n, (*batch_shape, n + 1)."""
+        return functional.size_probabilities(self.logits, self._size, **self._options())
 
     @property
     def variance(self) -> Tensor:
@@ -312,7 +330,14 @@ class KSubset(Distribution):
         return self._inferred().log_partition()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All C(n, k) subsets, (C(n, k), *batch_shape, n); all rows must have the same k."""
+        """All C(n, k) subsets, (C(n, k), *batch_shape, n), of each size in turn; all rows must have
+        the same."""
+        if isinstance(self.k, Sizes):
+            n, parts = self.event_shape[0], []
+            for k in one_row(self.k, n):
+                single = KSubset(k, logits=self.logits, validate_args=False)
+                parts.append(single.enumerate_support(expand))
+            return torch.cat(parts)
         n, k = self.event_shape[0], self._one_k("enumerate_support")
         flat = itertools.chain.from_iterable(itertools.combinations(range(n), k))
         chosen = torch.tensor(list(flat), dtype=torch.int64, device=self.logits.device)
@@ -324,6 +349,7 @@ class KSubset(Distribution):
     def _one_k(self, what: str) -> int:
         if self._static_k is not None:
             return self._static_k
+        assert isinstance(self.k, Tensor)
         if not self.k.numel():
             raise NotImplementedError(f"{what} needs at least one row to tell k")
         first = int(self.k.flatten()[0])
@@ -332,7 +358,9 @@ class KSubset(Distribution):
         return first
 
     def __repr__(self) -> str:
-        k = self._static_k if self._static_k is not None else tuple(self.k.shape)
+        k: Any = self.k if self._static_k is None else self._static_k
+        if isinstance(k, Tensor):
+            k = tuple(k.shape)
         return f"{type(self).__name__}(k: {k}, logits: {tuple(self.logits.shape)})"
 
 

@@ -20,7 +20,8 @@ class SimpleKSubset(KSubset):
     estimate: biased in general, exact for a loss that is linear in the sample.
 
     Args:
-        k: the number of chosen items, an int or an integer tensor broadcast over the batch.
+        k: the number of chosen items: an int, an integer tensor broadcast over the batch, or sizes
+            such as ``between(2, 5)``.
         logits: (..., n); -inf forbids an item, +inf forces it.
         probs: the probabilities of the independent coins, instead of logits.
         mask: boolean, broadcast to the logits; False forbids an item.

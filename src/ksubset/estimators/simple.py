@@ -13,6 +13,7 @@ from ksubset import functional
 from ksubset._arguments import check_sample_shape
 from ksubset.estimators.base import Pathwise, RowWise, like
 from ksubset.estimators.noise import gumbel
+from ksubset.sizes import Sizes
 
 
 class Simple(Pathwise):
@@ -28,7 +29,7 @@ class Simple(Pathwise):
     approach :class:`AtMarginals`.
 
     Logits (..., n) become samples (*sample_shape, ..., n): k-hot, or means of k-hot vectors, which
-    sum to k.
+    sum to k. For k there may be sizes (:mod:`ksubset.sizes`).
 
     Args:
         average: how many exact samples each one is the mean of.
@@ -53,7 +54,7 @@ class Simple(Pathwise):
     def sample(
         self,
         logits: Tensor,
-        k: int | Tensor,
+        k: int | Tensor | Sizes,
         sample_shape: Sequence[int] = (),
         *,
         mask: Tensor | None = None,
@@ -194,7 +195,7 @@ class AtMarginals(Pathwise):
     def sample(
         self,
         logits: Tensor,
-        k: int | Tensor,
+        k: int | Tensor | Sizes,
         sample_shape: Sequence[int] = (),
         *,
         mask: Tensor | None = None,

@@ -12,6 +12,7 @@ from ksubset import functional
 from ksubset._arguments import check_sample_shape
 from ksubset.estimators.base import Pathwise, only_gradient
 from ksubset.estimators.swap_process import SwapProcess, check_baseline, check_plan
+from ksubset.sizes import Sizes
 
 
 class Swap(Pathwise):
@@ -28,7 +29,8 @@ class Swap(Pathwise):
     :math:`L(z_s)(g_s - c_s) + \mathrm{Cov}(z)\, c_s`. With the exact plan its mean is the same;
     with the product plan its bias is smaller, and zero for linear losses.
 
-    Logits (..., n) become k-hot samples (*sample_shape, ..., n).
+    Logits (..., n) become k-hot samples (*sample_shape, ..., n). For k there may be sizes
+    (:mod:`ksubset.sizes`) without a gap between them.
 
     Args:
         plan: "product", O(n), or "exact", O(nk).
@@ -52,7 +54,7 @@ class Swap(Pathwise):
     def sample(
         self,
         logits: Tensor,
-        k: int | Tensor,
+        k: int | Tensor | Sizes,
         sample_shape: Sequence[int] = (),
         *,
         mask: Tensor | None = None,

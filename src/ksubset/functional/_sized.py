@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -270,13 +270,32 @@ def simple(
     sample_shape = check_sample_shape(sample_shape)
     found = _law(logits, k, method, mask=mask, validate_args=validate_args)
     given = found.problem.given
-    shape = (math.prod(sample_shape), len(given.logits))
-    seeds = _seeds(shape, given.logits.device, generator)
+    drawn = draw(found, math.prod(sample_shape), generator)
     with torch.no_grad():
-        size = draw_sizes(found.chances, found.problem.first, seeds)
-        z = draw_of_sizes(given.logits, size, seeds, method)
+        z = _primitives.sample(drawn.logits, drawn.size, drawn.seeds, method)[0]
+    z = z.reshape(drawn.shape)
     z = given.vector(attach(z, found.marginals().to(z.dtype).expand(z.shape)))
     return z.reshape(*sample_shape, *z.shape[1:])
+
+
+class Drawn(NamedTuple):
+    """The size of every sample, and what a sampler of subsets of one size takes."""
+
+    shape: tuple[int, ...]  # (samples, rows, n)
+    logits: Tensor  # (samples * rows, n)
+    size: Tensor  # (samples * rows,)
+    seeds: Tensor  # (1, samples * rows)
+
+
+def draw(found: Nodes | Mixture, samples: int, generator: torch.Generator | None) -> Drawn:
+    """Sizes, from their own distribution."""
+    theta = found.problem.given.logits
+    seeds = _seeds((samples, len(theta)), theta.device, generator)
+    with torch.no_grad():
+        size = draw_sizes(found.chances.detach(), found.problem.first, seeds)
+    shape = (samples, *theta.shape)
+    each = theta.expand(shape).reshape(-1, theta.shape[-1])
+    return Drawn(shape, each, size.reshape(-1), seeds.reshape(1, -1))
 
 
 @of_sizes
@@ -335,6 +354,32 @@ def kl_to_uniform(logits: Tensor, k: Sizes, *, mask: Tensor | None, **options: A
     return kl_divergence(logits, uniform, k, None, mask_p=mask, mask_q=mask, **options)
 
 
+class OfSizes(NamedTuple):
+    """What a distribution asks of its logits and sizes, as of one pass of inference for one k."""
+
+    logits: Tensor
+    sizes: Sizes
+    method: str
+
+    def marginals(self) -> Tensor:
+        """(..., n)."""
+        return marginals(self.logits, self.sizes, method=self.method, validate_args=False)
+
+    def log_partition(self) -> Tensor:
+        """(...)."""
+        return log_partition(self.logits, self.sizes, method=self.method, validate_args=False)
+
+    def log_prob(self, value: Tensor, validate: bool) -> Tensor:
+        """Of 0/1 vectors (..., n): (...)."""
+        options: dict[str, Any] = {"method": self.method, "validate_args": validate}
+        return log_prob(self.logits, self.sizes, value, mask=None, **options)
+
+    def log_prob_indices(self, k: int, indices: Tensor, validate: bool) -> Tensor:
+        """Of sets of indices (..., k), -1 for no item: (...)."""
+        options: dict[str, Any] = {"method": self.method, "validate_args": validate}
+        return log_prob_indices(self.logits, self.sizes, indices, mask=None, **options)
+
+
 def draw_sizes(chances: Tensor, first: int, seeds: Tensor) -> Tensor:
     """(samples, rows) sizes for seeds of that shape, -1 in rows that have none."""
     noise = random.uniform(random.keys(seeds, _SIZE), 0, 1, chances.dtype)
@@ -345,11 +390,3 @@ def draw_sizes(chances: Tensor, first: int, seeds: Tensor) -> Tensor:
     place = torch.searchsorted(reached.contiguous(), noise.squeeze(-1).T.contiguous(), right=True).T
     size = first + torch.minimum(place, last.amax(-1))
     return size.masked_fill(reached[..., -1].isnan(), -1)
-
-
-def draw_of_sizes(logits: Tensor, size: Tensor, seeds: Tensor, method: str) -> Tensor:
-    """Samples (samples, rows, n), each of its own size (samples, rows)."""
-    samples, (rows, n) = len(size), logits.shape
-    each = logits.expand(samples, rows, n).reshape(-1, n)
-    z = _primitives.sample(each, size.reshape(-1), seeds.reshape(1, -1), method)[0]
-    return z.reshape(samples, rows, n)

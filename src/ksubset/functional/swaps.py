@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ksubset.functional import _eager, _primitives
+from ksubset.functional import _eager, _primitives, _sized_swap
 from ksubset.functional.sampling import draw
+from ksubset.sizes import Sizes
 
 __all__ = ["PLANS", "swap"]
 
@@ -21,7 +22,7 @@ PLANS = ("product", "exact")
 
 def swap(
     logits: Tensor,
-    k: int | Tensor,
+    k: int | Tensor | Sizes,
     sample_shape: Sequence[int] = (),
     *,
     plan: str = "product",
@@ -43,11 +44,15 @@ def swap(
     :math:`r_{ij} = (1 - \mu_i) \mu_j / \sum_{l \notin z} \mu_l`, is exact for k = 1 and k = n - 1
     and close elsewhere, and needs two sums over the row. Theorem and proof: docs/swaps.md.
 
+    With several sizes, what changes with the size of a subset comes from single items that join it
+    or leave it.
+
     A second derivative treats the plan as a constant.
 
     Args:
         logits: (..., n).
-        k: an int, or integers broadcast over the batch.
+        k: an int, integers broadcast over the batch, or sizes such as ``between(2, 5)``, without a
+            gap between them.
         sample_shape: the leading shape of several samples per row.
         plan: "product", O(n), or "exact", O(nk).
         mask: boolean, broadcast to the logits; False forbids an item.
@@ -67,6 +72,12 @@ def swap(
     """
     if plan not in PLANS:
         raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+    if isinstance(k, Sizes):
+        exact = k.exact
+        if exact is None:
+            options = (mask, generator, method, validate_args)
+            return _sized_swap.swap(logits, k, sample_shape, plan, *options)
+        k = exact
     return draw_by(plan, logits, k, sample_shape, mask, generator, method, validate_args)
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from ksubset import estimators, functional
 from ksubset.estimators import Estimator, Pathwise
+from ksubset.sizes import Sizes
 
 _EVALUATIONS = ("mode", "marginals", "sample")
 
@@ -16,7 +19,8 @@ class KSubsetLayer(nn.Module):
     Logits (..., n) become a choice (..., n), one k-subset for every row.
 
     Args:
-        k: how many items are chosen; :meth:`forward` takes another one, or one per row.
+        k: how many items are chosen, or sizes such as ``between(2, 5)``; :meth:`forward` takes
+            another one, or one per row.
         estimator: the name of a pathwise estimator (:data:`ksubset.estimators.ESTIMATORS`), or an
             instance, which can have settings of its own. When to replace the default, "swap":
             docs/estimators.md.
@@ -36,7 +40,7 @@ class KSubsetLayer(nn.Module):
     """
 
     def __init__(
-        self, k: int, estimator: str | Estimator = "swap", evaluation: str = "mode"
+        self, k: int | Sizes, estimator: str | Estimator = "swap", evaluation: str = "mode"
     ) -> None:
         super().__init__()
         if isinstance(estimator, str):
@@ -60,16 +64,16 @@ class KSubsetLayer(nn.Module):
         self.evaluation = evaluation
 
     def forward(
-        self, logits: Tensor, k: int | Tensor | None = None, mask: Tensor | None = None
+        self, logits: Tensor, k: int | Tensor | Sizes | None = None, mask: Tensor | None = None
     ) -> Tensor:
         """The choice, or its marginals: (..., n).
 
         Args:
             logits: (..., n).
-            k: another one, or one per row.
+            k: another one, one per row, or sizes.
             mask: boolean, broadcast to the logits; False forbids an item.
         """
-        chosen = self.k if k is None else k
+        chosen: Any = self.k if k is None else k
         if self.training:
             return self.estimator.sample(logits, chosen, mask=mask)
         if self.evaluation == "mode":
