@@ -6,6 +6,7 @@ Choose exactly k of n items at random, by learned logits, and train through the 
 from ksubset import estimators, explain, nn, oracle, regression
 from ksubset.distributions import KSubset, SimpleKSubset, k_hot
 from ksubset.functional import (
+    NestedSubsets,
     covariance_matrix,
     covariance_product,
     entropy,
@@ -17,6 +18,7 @@ from ksubset.functional import (
     log_prob_indices,
     marginals,
     mode,
+    nested_subsets,
     pairwise_marginals,
     sample,
     sample_indices,
@@ -40,6 +42,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "KSubset",
+    "NestedSubsets",
     "SimpleKSubset",
     "Sizes",
     "at_least",
@@ -60,6 +63,7 @@ __all__ = [
     "log_prob_indices",
     "marginals",
     "mode",
+    "nested_subsets",
     "nn",
     "oracle",
     "pairwise_marginals",

@@ -14,11 +14,13 @@ from ksubset.functional.inference import (
     mode,
     pairwise_marginals,
 )
+from ksubset.functional.nested import NestedSubsets, nested_subsets
 from ksubset.functional.sampling import sample, sample_indices, simple
 from ksubset.functional.sizes import size_mean, size_probabilities, size_variance
 from ksubset.functional.swaps import swap
 
 __all__ = [
+    "NestedSubsets",
     "covariance_matrix",
     "covariance_product",
     "entropy",
@@ -30,6 +32,7 @@ __all__ = [
     "log_prob_indices",
     "marginals",
     "mode",
+    "nested_subsets",
     "pairwise_marginals",
     "sample",
     "sample_indices",
