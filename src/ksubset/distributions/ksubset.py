@@ -134,19 +134,21 @@ class KSubset(Distribution):
     ) -> Self:
         r"""The k-subset distribution with given inclusion probabilities.
 
-        Of all laws on k-subsets with these marginals it has the largest entropy (a conditional
-        Poisson design of survey sampling). Found by iteration on the exact marginals.
+        Of all laws on k-subsets with these marginals (or on subsets of two neighbouring sizes) it
+        has the largest entropy: a conditional Poisson design of survey sampling. Found by iteration
+        on the exact marginals.
         The logits are centred so that the coins' expected number of heads is k.
 
         Args:
-            marginals: (..., n) in [0, 1], summing to an integer k in each row; 0 and 1 give logits
-                of -inf and +inf. Not differentiable.
+            marginals: (..., n) in [0, 1]; 0 and 1 give logits of -inf and +inf. They sum to k, or
+                in between two numbers, which are then the sizes: 7.3 of marginals are 7 items, or 8
+                with probability 0.3. Not differentiable.
             method: "auto", "spectral", "dp" or "tree": the ways to compute the same.
             validate_args: of the distribution that is returned.
             tolerance: largest error of a marginal, by default near the precision of the type.
 
         Raises:
-            ValueError: marginals outside [0, 1] or not summing to an integer.
+            ValueError: marginals outside [0, 1].
             RuntimeError: no convergence (marginals within rounding of 0 or 1).
 
         Examples:

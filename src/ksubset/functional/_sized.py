@@ -273,8 +273,10 @@ def simple(
     drawn = draw(found, math.prod(sample_shape), generator)
     with torch.no_grad():
         z = _primitives.sample(drawn.logits, drawn.size, drawn.seeds, method)[0]
-    z = z.reshape(drawn.shape)
-    z = given.vector(attach(z, found.marginals().to(z.dtype).expand(z.shape)))
+    z, mu = z.reshape(drawn.shape), found.marginals()
+    if mu.requires_grad or not (_primitives.plain_eager((mu,)) and _primitives.no_forward_mode()):
+        z = attach(z, mu.to(z.dtype).expand(z.shape))
+    z = given.vector(z)
     return z.reshape(*sample_shape, *z.shape[1:])
 
 
