@@ -28,6 +28,7 @@ from ksubset.functional import (
     size_variance,
     swap,
 )
+from ksubset.ragged import Ragged
 from ksubset.sizes import (
     Sizes,
     at_least,
@@ -43,6 +44,7 @@ __version__ = "0.1.0"
 __all__ = [
     "KSubset",
     "NestedSubsets",
+    "Ragged",
     "SimpleKSubset",
     "Sizes",
     "at_least",
