@@ -82,6 +82,15 @@ class Ragged:
         self.lengths = self.offsets.diff()
         self._lengths = ends.diff()  # in the host's memory
         self._groups = _groups(self._lengths, ends)
+        if self._groups:
+            self._place = torch.cat([group.place.flatten() for group in self._groups])
+            self._position = torch.empty(len(logits) + 1, dtype=torch.int64)
+            self._position[self._place] = torch.arange(len(self._place))
+            self._position = self._position[:-1]
+            self._order = torch.cat([group.rows for group in self._groups]).argsort()
+            # On the device of the logits once, not at every call.
+            for name in ("_place", "_position", "_order"):
+                setattr(self, name, getattr(self, name).to(logits.device))
 
     def marginals(self, k: int | Tensor | Sizes, **options: Any) -> Tensor:
         """The inclusion probabilities: (items,).
@@ -219,44 +228,93 @@ class Ragged:
                 f"that are shorter, the first of them row {row} with {int(self._lengths[row])}"
             )
 
+    def _parts(self, x: Tensor, fill: float) -> list[Tensor]:
+        """Values of items (..., items) as rows (..., rows, width) of every group."""
+        flat = _ToRows.apply(x, fill, *self._index())
+        sizes = [group.place.numel() for group in self._groups]
+        return [
+            part.unflatten(-1, group.place.shape)
+            for part, group in zip(flat.split(sizes, -1), self._groups, strict=True)
+        ]
+
+    def _index(self) -> tuple[Tensor, Tensor]:
+        """The item of every place in the groups' rows, and the place of every item."""
+        return self._place, self._position
+
     def _call(
-        self, function: Callable[..., Tensor], k: Any, group: _Group, options: dict[str, Any]
-    ) -> Tensor:
-        """A function of the rows of a group, padded with forbidden items."""
-        place = group.place.to(self.logits.device)
-        rows = _padded(self.logits, -torch.inf)[place]
-        for name in ("v", "value"):
-            if name in options:
-                options = {**options, name: _padded(options[name], 0)[..., place]}
-        return function(rows, _of_group(k, group), **options)
+        self, function: Callable[..., Tensor], k: Any, options: dict[str, Any]
+    ) -> list[Tensor]:
+        """A function of the rows of every group, padded with forbidden items."""
+        self._check(k)
+        rows = self._parts(self.logits, -torch.inf)
+        own = {
+            name: self._parts(options.pop(name), 0) for name in ("v", "value") if name in options
+        }
+        return [
+            function(
+                rows[i],
+                _of_group(k, group),
+                **options,
+                **{name: parts[i] for name, parts in own.items()},
+            )
+            for i, group in enumerate(self._groups)
+        ]
 
     def _of_items(
         self, function: Callable[..., Tensor], k: Any, shape: tuple[int, ...], **options: Any
     ) -> Tensor:
-        self._check(k)
-        parts, places = [], []
-        for group in self._groups:
-            found = self._call(function, k, group, options)
-            inside = group.inside.to(found.device)
-            parts.append(found[..., inside])
-            places.append(group.place[group.inside])
-        if not parts:
+        if not self._groups:
             return self.logits.new_empty(*shape, 0)
-        order = torch.cat(places).argsort().to(self.logits.device)
-        return torch.cat(parts, -1)[..., order]
+        found = [part.flatten(-2) for part in self._call(function, k, options)]
+        return _ToItems.apply(torch.cat(found, -1), *self._index())
 
     def _of_rows(
         self, function: Callable[..., Tensor], k: Any, shape: tuple[int, ...], **options: Any
     ) -> Tensor:
-        self._check(k)
         if not self._groups:
             return self.logits.new_empty(*shape, 0)
-        found = [self._call(function, k, group, options) for group in self._groups]
-        order = torch.cat([group.rows for group in self._groups]).argsort()
-        return torch.cat(found, -1)[..., order.to(self.logits.device)]
+        found = torch.cat(self._call(function, k, options), -1)
+        return found[..., self._order]
 
     def __repr__(self) -> str:
         return f"Ragged({len(self.lengths)} rows, {len(self.logits)} items)"
+
+
+class _ToRows(torch.autograd.Function):
+    """(..., items) -> (..., places): each place its item, or a value. A place has one item and an
+    item one place, so that both directions only read: a sum over what shares an index is slow."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, fill: float, place: Tensor, position: Tensor) -> Tensor:
+        return torch.nn.functional.pad(x, (0, 1), value=fill).index_select(-1, place)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, _, ctx.place, ctx.position = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _ToItems.apply(grad, ctx.place, ctx.position), None, None, None
+
+
+class _ToItems(torch.autograd.Function):
+    """(..., places) -> (..., items): the inverse, which leaves out what is no item."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, place: Tensor, position: Tensor) -> Tensor:
+        return x.index_select(-1, position)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        _, ctx.place, ctx.position = inputs
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return _ToRows.apply(grad, 0, ctx.place, ctx.position), None, None
 
 
 class _Group:
@@ -267,8 +325,8 @@ class _Group:
         self.rows = rows
         width = max(int(lengths.max()), 1)
         column = torch.arange(width)
-        self.inside = column < lengths.unsqueeze(-1)
-        self.place = torch.where(self.inside, starts.unsqueeze(-1) + column, items)
+        inside = column < lengths.unsqueeze(-1)
+        self.place = torch.where(inside, starts.unsqueeze(-1) + column, items)
 
 
 def _groups(lengths: Tensor, offsets: Tensor) -> list[_Group]:
@@ -283,11 +341,6 @@ def _groups(lengths: Tensor, offsets: Tensor) -> list[_Group]:
         groups.append(_Group(chosen, offsets[chosen], lengths[chosen], int(offsets[-1])))
         first = last
     return groups
-
-
-def _padded(flat: Tensor, value: float) -> Tensor:
-    """With one more place at the end."""
-    return torch.nn.functional.pad(flat, (0, 1), value=value)
 
 
 def _of_group(k: Any, group: _Group) -> Any:
