@@ -4,6 +4,10 @@ them as ``"auto"``."""
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -14,7 +18,7 @@ from torch import Tensor
 import ksubset
 from ksubset import oracle
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu import left
+from ksubset.kernels.cpu import left, openmp
 from ksubset.kernels.cpu import threads as sharing
 from ksubset.kernels.cpu.rows import LEFT, TRIED
 from ksubset.kernels.cpu.series import powers_for
@@ -38,19 +42,71 @@ def everything(logits: Tensor, k: Tensor) -> list[Tensor]:
     return [drawn, tilted, cpu.tilt(logits, k), again, *products, *cpu.infer(logits, k)]
 
 
-@pytest.mark.parametrize(("rows", "n", "k"), SHAPES)
-def test_results_do_not_depend_on_the_number_of_threads(
-    rows: int, n: int, k: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logits, counts = torch.randn(rows, n), torch.full((rows,), k)
+TEAMS = pytest.mark.parametrize("team", ["torch's", "ours"])
+
+
+def share_among(threads: int, team: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little there is to do."""
     monkeypatch.setattr(sharing, "_SHARE", 1)
     monkeypatch.setattr(sharing, "_ENOUGH", 1)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    if team == "ours":
+        monkeypatch.setattr(openmp, "share", lambda *_: None)
+    elif openmp._parallel() is None:
+        pytest.skip("torch has no team of OpenMP's threads here")
+
+
+@TEAMS
+@pytest.mark.parametrize(("rows", "n", "k"), SHAPES)
+def test_results_do_not_depend_on_the_number_of_threads(
+    rows: int, n: int, k: int, team: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logits, counts = torch.randn(rows, n), torch.full((rows,), k)
+    counts[rows // 2] = n + 1  # left by all
     results = []
     for threads in (1, 3):
-        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        share_among(threads, team, monkeypatch)
         results.append(everything(logits, counts))
     for one, three in zip(*results, strict=True):
-        assert torch.equal(one, three)
+        torch.testing.assert_close(one, three, rtol=0, atol=0, equal_nan=True)
+
+
+@TEAMS
+def test_several_python_threads_at_once(team: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each with rows of its own, of which some are left to the next kernel."""
+    problems = [(torch.randn(40, n), torch.full((40,), k)) for n, k in ((20, 7), (90, 3), (90, 60))]
+    problems[0][1][::3] = 0
+    expected = [everything(*problem) for problem in problems]
+    share_among(3, team, monkeypatch)
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda problem: everything(*problem), problems * 20))
+    for results, truth in zip(found, expected * 20, strict=True):
+        for one, other in zip(results, truth, strict=True):
+            assert torch.equal(one, other)
+
+
+FORK = """
+import os, sys, torch
+from ksubset.kernels import cpu
+from ksubset.kernels.cpu import openmp
+torch.set_num_threads(2)
+logits, k = torch.randn(1000, 200), torch.full((1000,), 10)
+seeds = torch.arange(1000).unsqueeze(0)
+before = cpu.sample(logits, k, seeds)[0].numpy().tobytes()
+child = os.fork()
+after = cpu.sample(logits, k, seeds)[0].numpy().tobytes()
+if child == 0:
+    os._exit(0 if before == after and openmp._in_child else 1)
+assert before == after
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_after_a_fork() -> None:
+    """The child has none of its parent's threads; where torch's own operators wait for them for
+    ever, samples do not."""
+    subprocess.run([sys.executable, "-c", FORK], check=True, timeout=300)
 
 
 @pytest.mark.parametrize(("rows", "n", "k"), SHAPES)
@@ -172,7 +228,7 @@ def test_without_threads_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
 
     logits, k = torch.randn(4000, 20), torch.full((4000,), 3)
     expected = cpu.infer(logits, k)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    share_among(3, "ours", monkeypatch)
     monkeypatch.setattr(sharing, "_pool", lambda *_: Closed())
     for one, other in zip(expected, cpu.infer(logits, k), strict=True):
         assert torch.equal(one, other)

@@ -25,7 +25,8 @@ from ksubset.kernels.random import following
 from ksubset.kernels.spectral import PRECISIONS
 
 _KERNELS = {torch.float32: kernels(np.float32), torch.float64: kernels(np.float64)}
-_PRECISIONS = {dtype: (of.tail, of.decay) for dtype, of in PRECISIONS.items()}
+# Whole numbers, as all arguments of kernels are.
+_PRECISIONS = {dtype: (int(of.tail), int(of.decay)) for dtype, of in PRECISIONS.items()}
 
 
 def _tilt_some(rows: int, logits: Tensor, k: Tensor, tilted: Tensor) -> None:

@@ -61,15 +61,15 @@ class Kernels(NamedTuple):
     """
 
     tilt_groups: Callable[..., int]
-    tilt: Callable[..., None]
+    tilt: Callable[..., int]
     infer_groups: Callable[..., int]
-    infer: Callable[..., None]
+    infer: Callable[..., int]
     covariance_product_groups: Callable[..., int]
-    covariance_product: Callable[..., None]
-    covariance_product_long: Callable[..., None]
+    covariance_product: Callable[..., int]
+    covariance_product_long: Callable[..., int]
     swap_product_groups: Callable[..., int]
-    swap_product: Callable[..., None]
-    swap_product_long: Callable[..., None]
+    swap_product: Callable[..., int]
+    swap_product_long: Callable[..., int]
     sample_groups: Callable[..., int]
     sample_sparse: Callable[..., int]
     sample: Callable[..., int]
@@ -97,7 +97,7 @@ def kernels(dtype: Any) -> Kernels:
     @kernel
     def tilt(first, last, rows, n, left, logits, k, tilted):
         shape = (rows, n)
-        one_by_one.tilt(
+        return one_by_one.tilt(
             first,
             last,
             _left(left, rows),
@@ -132,7 +132,7 @@ def kernels(dtype: Any) -> Kernels:
         logits, k, log_partition, marginals, tilted, log_mass, shift, entropy,
     ):  # fmt: skip
         shape = (rows, n)
-        one_by_one.infer(
+        return one_by_one.infer(
             first,
             last,
             _left(left, rows),
@@ -165,7 +165,7 @@ def kernels(dtype: Any) -> Kernels:
     @kernel
     def covariance_product(first, last, rows, n, left, tail, decay, tilted, k, v, product):
         shape = (rows, n)
-        one_by_one.covariance_product(
+        return one_by_one.covariance_product(
             first,
             last,
             _left(left, rows),
@@ -181,7 +181,7 @@ def kernels(dtype: Any) -> Kernels:
     @kernel
     def covariance_product_long(first, last, rows, n, left, tail, decay, tilted, k, v, product):
         shape = (rows, n)
-        one_by_one.covariance_product(
+        return one_by_one.covariance_product(
             first,
             last,
             _left(left, rows),
@@ -216,7 +216,7 @@ def kernels(dtype: Any) -> Kernels:
         first, last, rows, n, left, samples, tail, decay, tilted, k, drawn, v, product
     ):
         shape, drawn_shape = (rows, n), (samples * rows, n)
-        one_by_one.swap_product(
+        return one_by_one.swap_product(
             first,
             last,
             _left(left, rows),
@@ -235,7 +235,7 @@ def kernels(dtype: Any) -> Kernels:
         first, last, rows, n, left, samples, tail, decay, tilted, k, drawn, v, product
     ):
         shape, drawn_shape = (rows, n), (samples * rows, n)
-        one_by_one.swap_product(
+        return one_by_one.swap_product(
             first,
             last,
             _left(left, rows),

@@ -76,6 +76,7 @@ def tilt(first, last, left, logits, k, tilted):
     for r in range(first, last):
         if not _passed_over(left, r):
             _tilt_one(logits[r], n, k[r], row, tilted[r])
+    return 0
 
 
 @part
@@ -126,6 +127,7 @@ def covariance_product(first, last, left, tilted, k, vectors, tail, decay, produ
         else:
             moments.combine(n, coins, count, nodes, narrow, work)
         copy(work, product[r], n)
+    return 0
 
 
 @part
@@ -175,6 +177,7 @@ def swap_product(first, last, left, tilted, k, drawn, vectors, tail, decay, prod
         swaps.add_swaps(
             r, rows, coins, variance, count, powers, narrow, drawn, vectors, work, product
         )
+    return 0
 
 
 @part
@@ -233,6 +236,7 @@ def infer(
             log_partition[r], log_mass[r], shift[r], entropy[r] = _infer_one(
                 k[r], logits[r], tail, decay, scratch, rarer, marginals[r], tilted[r]
             )
+    return 0
 
 
 @part
