@@ -16,6 +16,7 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
 
+import ksubset._torch  # noqa: F401
 from ksubset.estimators.base import Estimator, Pathwise
 from ksubset.estimators.corrected_swap import CorrectedSwap
 from ksubset.estimators.double_control import DoubleControl

@@ -1,5 +1,6 @@
 """Learn which k features, words or tokens of an input decide an outcome."""
 
+import ksubset._torch  # noqa: F401
 from ksubset.explain.explainer import Explanation, KSubsetExplainer, MaskedInput
 from ksubset.explain.fitting import FitHistory, fit
 

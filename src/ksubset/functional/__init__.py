@@ -1,5 +1,6 @@
 """Differentiable functions of the k-subset law."""
 
+import ksubset._torch  # noqa: F401
 from ksubset.functional.inference import (
     covariance_matrix,
     covariance_product,

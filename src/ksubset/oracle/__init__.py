@@ -17,6 +17,7 @@ Logits may be ``-inf`` (the item is never chosen) and ``+inf`` (always chosen); 
 are then the limits, and a log-partition counts the finite part only.
 """
 
+import ksubset._torch  # noqa: F401
 from ksubset.oracle._dp import LogSpaceDP
 from ksubset.oracle._exact import (
     covariance,

@@ -1,5 +1,6 @@
 """Least squares on k of n columns: the loss of a choice, its training and an exact search."""
 
+import ksubset._torch  # noqa: F401
 from ksubset.regression.exchange import Exchange, swap_search
 from ksubset.regression.loss import SubsetLoss, make_problem
 from ksubset.regression.problem import GramProblem, Problem, RowProblem
