@@ -2,6 +2,7 @@
 workers."""
 
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
+from importlib.util import find_spec
 
 import pytest
 from sybil import Sybil
@@ -9,7 +10,12 @@ from sybil.document import PythonDocStringDocument
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 from sybil.parsers.rest import DocTestParser
+from sybil.sybil import SybilCollection
 from xdist.scheduler import LoadScopeScheduling
+
+# Files with examples in JAX, which run where JAX is installed.
+_JAX = ["**/ksubset/jax/*.py"]
+_JAX_PAGES = ["docs/jax.md"]
 
 
 def _setup(namespace: dict[str, object]) -> None:
@@ -19,6 +25,15 @@ def _setup(namespace: dict[str, object]) -> None:
 
     torch.manual_seed(0)
     namespace.update({name: getattr(ksubset, name) for name in ksubset.__all__}, torch=torch)
+
+
+def _setup_jax(namespace: dict[str, object]) -> None:
+    import jax
+
+    import ksubset.jax
+
+    names = ksubset.jax.__all__
+    namespace.update({name: getattr(ksubset.jax, name) for name in names}, jax=jax, jnp=jax.numpy)
 
 
 def _seed(_: dict[str, object]) -> None:
@@ -31,15 +46,23 @@ def _seed(_: dict[str, object]) -> None:
 _prose = Sybil(
     parsers=[CodeBlockParser(language="python", evaluator=PythonEvaluator())],
     patterns=["*.md"],
+    excludes=[] if find_spec("jax") else _JAX_PAGES,
     setup=_seed,
 )
 _docstrings = Sybil(
     parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
     patterns=["*.py"],
+    excludes=_JAX,
     document_types={".py": PythonDocStringDocument},
     setup=_setup,
 )
-pytest_collect_file = (_prose + _docstrings).pytest()
+_docstrings_of_jax = Sybil(
+    parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
+    patterns=_JAX if find_spec("jax") else [],
+    document_types={".py": PythonDocStringDocument},
+    setup=_setup_jax,
+)
+pytest_collect_file = SybilCollection((_prose, _docstrings, _docstrings_of_jax)).pytest()
 
 # Tests that share what takes long to make: one worker runs all whose names begin like this.
 TOGETHER = (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ksubset import _checks
+from ksubset._checks import Names, k_out_of_range
 from ksubset.kernels import METHODS, counts
 
 
@@ -57,14 +58,6 @@ class Problem(NamedTuple):
                 f"got shape {tuple(value.shape)}"
             ) from None
         return value.reshape(self.logits.shape)
-
-
-class Names(NamedTuple):
-    """What the caller calls its arguments, for messages."""
-
-    logits: str = "logits"
-    k: str = "k"
-    mask: str = "mask"
 
 
 _NAMES = Names()
@@ -133,7 +126,7 @@ def _simple_problem(logits: Tensor, k: Any, names: Names, validate_args: bool | 
     """The same without broadcasting: on a GPU, every small operation saved counts."""
     n, batch_shape = logits.shape[-1], logits.shape[:-1]
     if not 0 <= k <= n:
-        raise ValueError(f"{names.k} must be between 0 and the number of items n = {n}, got {k}")
+        raise ValueError(k_out_of_range(names.k, n, k))
     rows = math.prod(batch_shape)
     flat = logits if logits.dim() == 2 else logits.reshape(rows, n)
     result = Problem(flat, k, batch_shape, logits.dtype)
@@ -190,7 +183,7 @@ def _sizes(k: int | Tensor, n: int, logits: Tensor, name: str) -> Tensor | int:
     except TypeError:
         raise TypeError(f"{name} must be an int or an integer tensor, got {k!r}") from None
     if not 0 <= k <= n:
-        raise ValueError(f"{name} must be between 0 and the number of items n = {n}, got {k}")
+        raise ValueError(k_out_of_range(name, n, k))
     return k
 
 
@@ -305,20 +298,12 @@ def check_indices(index: Tensor, n: int) -> None:
 
 def check_sample_shape(sample_shape: Any) -> tuple[int, ...]:
     """The sizes as integers of Python's (or of the compiler's)."""
-    try:
-        sizes = tuple([integer(size) for size in sample_shape])
-    except TypeError:
-        sizes = (-1,)
-    if sizes and min(sizes) < 0:
-        raise ValueError(f"sample_shape must be a sequence of sizes >= 0, got {sample_shape!r}")
-    return sizes
+    return _checks.check_sample_shape(sample_shape, integer)
 
 
 def integer(value: Any) -> int:
     """Raise a TypeError for what is not an integer of any type."""
-    if isinstance(value, bool):
-        raise TypeError
-    known: Any = value if isinstance(value, (int, torch.SymInt)) else operator.index(value)
+    known: Any = value if isinstance(value, torch.SymInt) else _checks.integer(value)
     return known
 
 

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ksubset._arguments import Names, Problem, check_logits, problem, reads_values
+from ksubset._arguments import Problem, check_logits, problem, reads_values
+from ksubset._checks import Names
 from ksubset.kernels.coins import widest
 from ksubset.sizes import Between, Sizes
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ksubset._arguments import (
-    Names,
     check_dense,
     check_logits,
     check_method,
     check_sample_shape,
     reads_values,
 )
+from ksubset._checks import Names
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.functional._by_size import of_sizes

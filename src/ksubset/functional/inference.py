@@ -21,7 +21,6 @@ from torch import Tensor
 
 from ksubset import kernels
 from ksubset._arguments import (
-    Names,
     Problem,
     check_dense,
     check_logits,
@@ -30,6 +29,7 @@ from ksubset._arguments import (
     problem,
     reads_values,
 )
+from ksubset._checks import Names
 from ksubset.functional import _primitives
 from ksubset.functional._attach import attach
 from ksubset.functional._by_size import divergence_of_sizes, with_sizes

@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ksubset._nodes import Precision
 from ksubset.kernels import random, spectral, tree
 from ksubset.kernels.coins import Coins, tilt
-from ksubset.kernels.spectral import Precision
 
 # Acceptance is about 0.7, so that one row in 10^30 comes this far.
 _MOST_TRIES = 64

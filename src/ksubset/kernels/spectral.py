@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ksubset._nodes import DOUBLE, SINGLE, Precision
 from ksubset.kernels.coins import Coins, can_synchronise
 
 # Elements of one (nodes, rows, n) block: small problems take all nodes at once, large ones
@@ -28,26 +29,7 @@ from ksubset.kernels.coins import Coins, can_synchronise
 _BLOCK = 1 << 17
 
 
-@dataclass(frozen=True)
-class Precision:
-    """How many nodes a floating point type needs: N so large that S is further than that from
-    its mean with probability exp(-tail) at most, and no node where the characteristic function is
-    below exp(-decay)."""
-
-    tail: float
-    decay: float
-    most: int  # nodes ever used, for when the device may not be asked
-
-    def number(self, variance: Tensor) -> Tensor:
-        """N by Bernstein's inequality."""
-        third = self.tail / 3
-        return third + torch.sqrt(third**2 + 2 * self.tail * variance)
-
-
-PRECISIONS = {
-    torch.float32: Precision(tail=16, decay=16, most=13),
-    torch.float64: Precision(tail=39, decay=41, most=30),
-}
+PRECISIONS = {torch.float32: SINGLE, torch.float64: DOUBLE}
 
 
 @dataclass
