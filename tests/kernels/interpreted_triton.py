@@ -263,10 +263,14 @@ def check_swaps() -> None:
 def check_swaps_of_long_rows() -> None:
     small_tiles()
     generator = torch.Generator().manual_seed(6)
-    for scale, counts in ((1.5, (8, 3)), (0.1, (2, 3))):  # by nodes, and by power sums
-        logits = scale * torch.randn(2, 20, generator=generator)
+    # By nodes, and by power sums
+    for n, scale, counts, served in ((20, 1.5, (8, 3), False), (90, 0.2, (3, 4), True)):
+        logits = scale * torch.randn(2, n, generator=generator)
         logits[1, 3], logits[1, 5] = INF, -INF
         check_swaps_of(long, logits, torch.tensor(counts))
+        mu = oracle.LogSpaceDP(logits[0].double(), counts[0]).marginals()
+        powers = powers_for.py_func(*(float(x) for x in (mu.max(), mu.sum(), mu @ (1 - mu))), 16.0)
+        assert (0 < powers < 8) == served
 
 
 def check_levels_far_apart() -> None:

@@ -19,8 +19,8 @@ from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
 from ksubset.kernels.cuda.long.board import wait, words, workspace
 from ksubset.kernels.cuda.long.moments import fill, moments
-from ksubset.kernels.cuda.long.moments import swap_product as swap_row
 from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds
+from ksubset.kernels.cuda.long.swaps import swap_product as swap_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
 from ksubset.kernels.cuda.outcome import log_outcome
 from ksubset.kernels.cuda.sampling import one_by_one
@@ -117,7 +117,7 @@ def covariance_kernel(
 @triton.jit(do_not_specialize=["same"])
 def swap_kernel(
     tilted, counts, drawn, vectors, product, flows, work, same, n, rows, samples,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr, ONE: tl.constexpr,
 ):  # fmt: skip
     """sum_s L(z_s) v_s."""
     row = (tl.program_id(0) // G).to(tl.int64)
@@ -128,7 +128,7 @@ def swap_kernel(
         swap_row(
             tilted + row * n, count_of(counts, same, row), drawn + row * n, vectors + row * n,
             flows + row * n, product + row * n, n, (row * 0 + rows) * n, samples,
-            board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
+            board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE, ONE,
         )  # fmt: skip
     else:
         fill(product + row * n, float("nan"), n, g, G, TILE)
@@ -187,7 +187,7 @@ _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
-_swap = Launcher(swap_kernel, *_CONSTANTS)
+_swap = Launcher(swap_kernel, *_CONSTANTS, "ONE")
 _sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS")
 
 
@@ -266,7 +266,7 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     product = tilted.new_empty(tilted.shape)
     flows = product if samples == 1 else tilted.new_empty(tilted.shape)
     numbers = (tilted.shape[0], samples)
-    _launch(_swap, MOMENTS, tilted, k, (z, v), (product, flows), numbers)
+    _launch(_swap, MOMENTS, tilted, k, (z, v), (product, flows), numbers, (samples == 1,))
     return product
 
 

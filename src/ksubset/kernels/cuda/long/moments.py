@@ -1,4 +1,4 @@
-"""Marginals, covariance product and swap product of a long row."""
+"""Marginals and covariance product of a long row."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ import triton.language as tl
 from ksubset.kernels.cuda.long import nodes, series
 from ksubset.kernels.cuda.long.board import load_tiles, share4, share_extremes
 from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for, rarer_sides
-from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
-from ksubset.kernels.cuda.tilt import add3, add4
+from ksubset.kernels.cuda.tilt import add3
 
 _INF = tl.constexpr(float("inf"))
 
 
 @triton.jit
-def _survey(
+def survey(
     tilted, vectors, n, tiles, board, counter, epoch, g,
     G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
     WEIGHTED: tl.constexpr,
@@ -53,72 +52,11 @@ def _survey(
 
 
 @triton.jit
-def _in_series(highest, expected, variance):
+def in_series(highest, expected, variance):
+    """Whether power sums serve the row."""
     return series.serves(
         tl.maximum(highest, 1e-37), tl.maximum(expected, 1e-37), tl.maximum(variance, 1e-37), DECAY
     )
-
-
-@triton.jit
-def swap_product(
-    tilted, k, drawn, vectors, flows, product, n, stride, samples, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-):  # fmt: skip
-    """Store sum_s L(z_s) v_s of a valid row, whose samples are stride apart; flows is working
-    space, and may be the product if there is one sample."""
-    tiles = (n + TILE - 1) // TILE
-    variance, ups, free, _mean, expected, sure, highest, epoch = _survey(
-        tilted, tilted, n, tiles, board, counter, epoch, g, G, GP, TILE, WIDE, False
-    )
-    number = nodes_for(variance, free, 1)
-    wanted = k.to(tl.float64)
-    count = tl.zeros([], tl.int32)
-    in_series = _in_series(highest, expected, variance)
-    if in_series:
-        place, _total, epoch = series.mixture(
-            tilted, tiles, n, number, variance, DECAY, wanted - (ups - sure), expected,
-            tilted, 0.0, 0.0, board, counter, epoch, g, G, GP, TILE, WIDE, True,
-        )  # fmt: skip
-    else:
-        place, count, _total, epoch = nodes.mixture(
-            tilted, tiles, n, number, variance, DECAY, wanted - ups,
-            tilted, 0.0, 0.0, board, counter, epoch, g, G, GP, TILE, WIDE, True,
-        )  # fmt: skip
-    for s in range(samples):
-        z_s, v_s = drawn + s * stride, vectors + s * stride
-        out = tl.zeros([WIDE * TILE], tl.float64)
-        into = tl.zeros([WIDE * TILE], tl.float64)
-        of_out = tl.zeros([WIDE * TILE], tl.float64)
-        of_into = tl.zeros([WIDE * TILE], tl.float64)
-        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-            at, inside, t = load_tiles(tilted, i, 0, 1, tiles, n, TILE, WIDE)
-            up, x, pq, skew = coins(t, inside)
-            if in_series:
-                correction, _unused = series.at_items(series.heads(up, x), place, True)
-            else:
-                correction, _unused = nodes.at_items(skew, place, count, True)
-            chosen = tl.load(z_s + at, inside, 0.0) > 0.5
-            v = tl.load(v_s + at, inside, 0.0)
-            flow = flow_of(up, pq, rarer_sides(up, x, pq, correction), chosen)
-            # With a sign that says whether the item is chosen.
-            tl.store(flows + at, tl.where(chosen, flow, -flow), inside)
-            wide = flow.to(tl.float64)
-            of_v = tl.where(flow == 0, 0.0, wide * v)
-            out += tl.where(chosen, wide, 0.0)
-            into += tl.where(chosen, 0.0, wide)
-            of_out += tl.where(chosen, of_v, 0.0)
-            of_into += tl.where(chosen, 0.0, of_v)
-        a, b, c, d = tl.reduce((out, of_out, into, of_into), 0, add4)
-        a, b, c, d, epoch = share4(a, b, c, d, board, counter, epoch, g, G, GP)
-        for_others, for_chosen = mean_of(b, a), mean_of(d, c)
-        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-            at, inside, flow = load_tiles(flows, i, 0, 1, tiles, n, TILE, WIDE)
-            flow = tl.where(inside, flow, 0.0)
-            v = tl.load(v_s + at, inside, 0.0)
-            moved = swapped(tl.abs(flow), flow > 0, v, for_others, for_chosen)
-            if s > 0:
-                moved += tl.load(product + at, inside, 0.0)
-            tl.store(product + at, moved, inside)
 
 
 @triton.jit
@@ -130,7 +68,7 @@ def moments(
     sums of log(1 - x), of likely logits and of the cross-entropy, and the number of likely heads.
     """
     tiles = (n + TILE - 1) // TILE
-    variance, ups, free, mean, expected, sure, highest, epoch = _survey(
+    variance, ups, free, mean, expected, sure, highest, epoch = survey(
         tilted, vectors, n, tiles, board, counter, epoch, g, G, GP, TILE, WIDE, not INFER
     )
     # In two parts: one of them alone has no room for the digits of a mean far larger than the
@@ -144,7 +82,7 @@ def moments(
     likely = tl.zeros([WIDE * TILE], tl.float64)
     cross = tl.zeros([WIDE * TILE], tl.float64)
     total = wanted * 0
-    if _in_series(highest, expected, variance):
+    if in_series(highest, expected, variance):
         place, total, epoch = series.mixture(
             tilted, tiles, n, number, variance, DECAY, wanted - (ups - sure), expected,
             vectors, mean, again, board, counter, epoch, g, G, GP, TILE, WIDE, INFER,

@@ -28,14 +28,16 @@ def heads(up, x):
 
 
 @triton.jit
-def _add8(
+def add8(
     a0, b0, c0, d0, e0, f0, g0, h0, a1, b1, c1, d1, e1, f1, g1, h1
 ):  # fmt: skip
+    """Eight sums in one reduction."""
     return a0 + a1, b0 + b1, c0 + c1, d0 + d1, e0 + e1, f0 + f1, g0 + g1, h0 + h1
 
 
 @triton.jit
-def _store8(place, a, b, c, d, e, f, g, h):
+def store8(place, a, b, c, d, e, f, g, h):
+    """Side by side, in float64."""
     tl.store(place, a.to(tl.float64))
     tl.store(place + 1, b.to(tl.float64))
     tl.store(place + 2, c.to(tl.float64))
@@ -47,7 +49,8 @@ def _store8(place, a, b, c, d, e, f, g, h):
 
 
 @triton.jit
-def _load8(place):
+def load8(place):
+    """What :func:`store8` stored."""
     return (
         tl.load(place), tl.load(place + 1), tl.load(place + 2), tl.load(place + 3),
         tl.load(place + 4), tl.load(place + 5), tl.load(place + 6), tl.load(place + 7),
@@ -104,14 +107,14 @@ def _sums(
     side = ((epoch // G) % 2) * (G * BOARD) + PHI
     mine = board + side + g * BOARD
     a, b, c, d, e, f, h, _zero = tl.reduce(
-        (p2_sum, p3_sum, p4_sum, p5_sum, p6_sum, p7_sum, p8_sum, w0_sum), 0, _add8
+        (p2_sum, p3_sum, p4_sum, p5_sum, p6_sum, p7_sum, p8_sum, w0_sum), 0, add8
     )
-    _store8(mine, a, b, c, d, e, f, h, _zero)
+    store8(mine, a, b, c, d, e, f, h, _zero)
     if not INFER:
         a, b, c, d, e, f, h, i = tl.reduce(
-            (w0_sum, w1_sum, w2_sum, w3_sum, w4_sum, w5_sum, w6_sum, w7_sum), 0, _add8
+            (w0_sum, w1_sum, w2_sum, w3_sum, w4_sum, w5_sum, w6_sum, w7_sum), 0, add8
         )
-        _store8(mine + 8, a, b, c, d, e, f, h, i)
+        store8(mine + 8, a, b, c, d, e, f, h, i)
     epoch = wait(counter, epoch, G)
     if G > 1:
         who, lane = tl.arange(0, GP), tl.arange(0, 16)
@@ -169,8 +172,8 @@ def _coefficients(real, imag, a_real, a_imag, place):
     r5, i5 = _next(r4, i4, a_real, a_imag)
     r6, i6 = _next(r5, i5, a_real, a_imag)
     r7, _i7 = _next(r6, i6, a_real, a_imag)
-    r0, r1, r2, r3, r4, r5, r6, r7 = tl.reduce((r0, r1, r2, r3, r4, r5, r6, r7), 0, _add8)
-    _store8(place, r0, r1, r2, r3, r4, r5, r6, r7)
+    r0, r1, r2, r3, r4, r5, r6, r7 = tl.reduce((r0, r1, r2, r3, r4, r5, r6, r7), 0, add8)
+    store8(place, r0, r1, r2, r3, r4, r5, r6, r7)
 
 
 @triton.jit
@@ -184,12 +187,19 @@ def mixture(
     sums, epoch = _sums(
         tilted, tiles, n, vectors, mean, again, board, counter, epoch, g, G, GP, TILE, WIDE, INFER
     )
+    place = sums + 2 * NODES
+    return place, coefficients(sums, place, number, variance, decay, k, expected, INFER), epoch
+
+
+@triton.jit
+def coefficients(sums, place, number, variance, decay, k, expected, INFER: tl.constexpr):
+    """Of power sums, to a place. Returns N P(S = k)."""
     lane = tl.arange(0, NODES)
     within = 2 * lane < number
     node = tl.where(within, lane, 0).to(tl.float64)
     s, c = half_angle(node, number)
     a_real, a_imag = -2 * s * s, 2 * s * c
-    p2, p3, p4, p5, p6, p7, p8, _unused = _load8(sums)
+    p2, p3, p4, p5, p6, p7, p8, _unused = load8(sums)
     real, imag = _horner(
         a_real, a_imag, expected, p2 / 2, p3 / 3, p4 / 4, p5 / 5, p6 / 6, p7 / 7, p8 / 8
     )
@@ -199,11 +209,10 @@ def mixture(
     w_real, w_imag = w_real * modulus, w_imag * modulus
     total = tl.sum(w_real, 0)
     w_real, w_imag = w_real / total, w_imag / total
-    place = sums + 2 * NODES
     if INFER:
         u_real, u_imag = w_real, w_imag
     else:
-        w0, w1, w2, w3, w4, w5, w6, w7 = _load8(sums + 8)
+        w0, w1, w2, w3, w4, w5, w6, w7 = load8(sums + 8)
         g_real, g_imag = _horner(a_real, a_imag, w0, w1, w2, w3, w4, w5, w6, w7)
         g_real = g_real - tl.sum(w_real * g_real - w_imag * g_imag, 0)
         u_real, u_imag = w_real * g_real - w_imag * g_imag, w_real * g_imag + w_imag * g_real
@@ -213,7 +222,7 @@ def mixture(
     u_real, u_imag = u_real * a_real - u_imag * a_imag, u_real * a_imag + u_imag * a_real
     _coefficients(u_real, u_imag, a_real, a_imag, place)
     tl.debug_barrier()
-    return place, total, epoch
+    return total
 
 
 @triton.jit
@@ -224,14 +233,14 @@ def _polynomial(p, c0, c1, c2, c3, c4, c5, c6, c7):
 @triton.jit
 def at_items(p, place, INFER: tl.constexpr):
     """As nodes.at_items, of coins with probabilities p."""
-    c0, c1, c2, c3, c4, c5, c6, c7 = _load8(place)
+    c0, c1, c2, c3, c4, c5, c6, c7 = load8(place)
     across = _polynomial(
         p, c0.to(tl.float32), c1.to(tl.float32), c2.to(tl.float32), c3.to(tl.float32),
         c4.to(tl.float32), c5.to(tl.float32), c6.to(tl.float32), c7.to(tl.float32),
     )  # fmt: skip
     within = across
     if not INFER:
-        c0, c1, c2, c3, c4, c5, c6, c7 = _load8(place + 8)
+        c0, c1, c2, c3, c4, c5, c6, c7 = load8(place + 8)
         within = _polynomial(
             p, c0.to(tl.float32), (2 * c1).to(tl.float32), (3 * c2).to(tl.float32),
             (4 * c3).to(tl.float32), (5 * c4).to(tl.float32), (6 * c5).to(tl.float32),
