@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ksubset import estimators, explain, nn, oracle, regression
+    from ksubset.budget import SharedBudget
     from ksubset.distributions import KSubset, SimpleKSubset, k_hot
     from ksubset.functional import (
         NestedSubsets,
@@ -51,6 +52,7 @@ __all__ = [
     "KSubset",
     "NestedSubsets",
     "Ragged",
+    "SharedBudget",
     "SimpleKSubset",
     "Sizes",
     "at_least",
@@ -90,6 +92,7 @@ __all__ = [
 # Where a name comes from. It is loaded when it is first used (SPEC 1 of Scientific Python), so that
 # users of ksubset.jax need no torch: nothing here may be imported by this file itself.
 _MODULES = {
+    "budget",
     "distributions",
     "estimators",
     "explain",
@@ -102,6 +105,7 @@ _MODULES = {
     "sizes",
 }
 _HOMES = {
+    "ksubset.budget": ("SharedBudget",),
     "ksubset.distributions": ("KSubset", "SimpleKSubset", "k_hot"),
     "ksubset.ragged": ("Ragged",),
     "ksubset.sizes": (
