@@ -122,7 +122,9 @@ class SharedBudget:
         each = shift.unsqueeze(-1).expand(-1, rows).reshape(-1, 1)
         theta = torch.where(theta.isinf(), theta, theta + each)
         flat = isinstance(found.sizes, Between)
-        whole, _, chances, *_ = _size_primitives.infer(theta, found.log_weights, found.first, flat)
+        whole, _, chances, *_ = _size_primitives.infer(
+            theta, found.log_weights, found.first, flat, "auto"
+        )
         return whole.reshape(-1, rows), theta, chances.reshape(-1, rows, chances.shape[-1])
 
     def _rest(self) -> Tensor:
@@ -158,7 +160,7 @@ class SharedBudget:
     def marginals(self) -> Tensor:
         """The inclusion probabilities, (..., rows, n); they sum to the total."""
         _, theta, weights = self._posterior()
-        mu = _size_primitives.infer(theta, weights, self._found.first, False)[1]
+        mu = _size_primitives.infer(theta, weights, self._found.first, False, "auto")[1]
         return self._found.given.vector(mu)
 
     def sample(

@@ -79,11 +79,11 @@ def test_the_operators(device: torch.device) -> None:
     logits = torch.randn(3, 6, dtype=torch.float64, device=device)
     weights = -0.1 * torch.arange(-1.0, 4).double().to(device) ** 2
     weights = weights.expand(3, 5).contiguous()
-    _, _, _, tilted, own, centre, _ = _size_primitives.infer(logits, weights, 1, False)
+    _, _, _, tilted, own, centre, _ = _size_primitives.infer(logits, weights, 1, False, "auto")
     v, f = torch.randn_like(logits), torch.randn_like(weights)
     for operator, arguments in (
-        (torch.ops.ksubset.infer_sizes, (logits, weights, 1, False)),
-        (torch.ops.ksubset.covariance_product_of_sizes, (tilted, own, centre, 1, v, f)),
+        (torch.ops.ksubset.infer_sizes, (logits, weights, 1, False, "auto")),
+        (torch.ops.ksubset.covariance_product_of_sizes, (tilted, own, centre, 1, v, f, "auto")),
         (
             torch.ops.ksubset.third_cumulant_product_of_sizes,
             (tilted, own, centre, 1, v, f, v.flip(0), f.flip(0)),
@@ -110,7 +110,7 @@ def test_derivatives_of_moments(device: torch.device) -> None:
     weights.requires_grad_()
 
     def moments(x: Tensor, c: Tensor) -> tuple[Tensor, ...]:
-        whole, mu, chances, *_ = _size_primitives.infer(x, c, 1, False)
+        whole, mu, chances, *_ = _size_primitives.infer(x, c, 1, False, "auto")
         return whole, mu, chances
 
     assert torch.autograd.gradcheck(moments, (logits, weights), check_forward_ad=True)

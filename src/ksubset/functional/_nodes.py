@@ -20,6 +20,7 @@ class Nodes(NamedTuple):
     """The results of one pass, for all rows."""
 
     problem: SizedProblem
+    method: str
     total: Tensor  # log-partition over the finite logits, (rows,)
     mu: Tensor  # (rows, n)
     chances: Tensor  # P(|z| = j), (rows, sizes)
@@ -31,7 +32,8 @@ class Nodes(NamedTuple):
     def batched(self) -> Nodes:
         """With the batch's shape in place of rows."""
         shape = self.problem.given.batch_shape
-        return Nodes(self.problem, *(x.reshape((*shape, *x.shape[1:])) for x in self[1:]))
+        parts = (x.reshape((*shape, *x.shape[1:])) for x in self[2:])
+        return Nodes(self.problem, self.method, *parts)
 
     def marginals(self) -> Tensor:
         """(rows, n)."""
@@ -41,7 +43,7 @@ class Nodes(NamedTuple):
         """Cov v, (rows, n)."""
         f = torch.zeros_like(self.weights)
         law = (self.tilted, self.weights, self.centre, self.problem.first)
-        return _size_primitives.product(*law, v.to(f.dtype), f)[0]
+        return _size_primitives.product(*law, v.to(f.dtype), f, self.method)[0]
 
     def matrix(self) -> Tensor:
         """Cov, (rows, n, n), by n products."""
@@ -80,10 +82,10 @@ def _repeated(x: Tensor, n: int) -> Tensor:
     return x.unsqueeze(1).expand(len(x), n, *x.shape[1:]).reshape(-1, *x.shape[1:])
 
 
-def nodes(found: SizedProblem, flat: bool) -> Nodes:
+def nodes(found: SizedProblem, flat: bool, method: str) -> Nodes:
     """Infer from the rows; ``flat`` says that no size has another weight than another."""
-    parts = _size_primitives.infer(found.given.logits, found.log_weights, found.first, flat)
-    return Nodes(found, *parts)
+    parts = _size_primitives.infer(found.given.logits, found.log_weights, found.first, flat, method)
+    return Nodes(found, method, *parts)
 
 
 def divergence(p: Nodes, q: Nodes) -> Tensor:

@@ -31,16 +31,16 @@ __all__ = ["infer", "product", "third"]
 
 
 class _Infer(SingleLevelFunction):
-    """(logits, log_weights, first, flat) -> log_partition, marginals, chances of sizes, tilted,
-    weights, centre, log_mass."""
+    """(logits, log_weights, first, flat, method) -> log_partition, marginals, chances of sizes,
+    tilted, weights, centre, log_mass."""
 
     @staticmethod
-    def kernel(logits: Tensor, log_weights: Tensor, first: int, flat: bool) -> Any:
-        return kernels.infer(logits, log_weights, first, flat)
+    def kernel(logits: Tensor, log_weights: Tensor, first: int, flat: bool, method: str) -> Any:
+        return kernels.infer(logits, log_weights, first, flat, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        logits, _, ctx.first, _ = inputs
+        logits, _, ctx.first, _, ctx.method = inputs
         _, marginals, chances, tilted, weights, centre, log_mass = output
         ctx.mark_non_differentiable(centre, log_mass)
         _save(ctx, logits, marginals, chances, tilted, weights, centre)
@@ -63,38 +63,45 @@ class _Infer(SingleLevelFunction):
             of_sizes = _add(of_sizes, each * chances)
         if for_marginals is not None or for_chances is not None:
             directions = _or_zeros(for_marginals, marginals), _or_zeros(for_chances, chances)
-            items, sizes = product(tilted, weights, centre, ctx.first, *directions)
+            items, sizes = product(tilted, weights, centre, ctx.first, *directions, ctx.method)
             of_items, of_sizes = _add(of_items, items), _add(of_sizes, sizes)
-        return of_items, of_sizes, None, None
+        return of_items, of_sizes, None, None, None
 
     @staticmethod
     def jvp(ctx: Any, of_logits: Tensor | None, of_weights: Tensor | None, *_: Any) -> Any:
         logits, marginals, chances, tilted, weights, centre = _primals(ctx)
         u, f = _or_zeros(of_logits, marginals), _or_zeros(of_weights, chances)
-        items, sizes = product(tilted, weights, centre, ctx.first, u, f)
+        items, sizes = product(tilted, weights, centre, ctx.first, u, f, ctx.method)
         whole = (_not_forced(marginals, logits) * u).sum(-1) + (chances * f).sum(-1)
         return whole, items, sizes, u.clone(), f.clone(), None, None
 
 
 class _Product(SingleLevelFunction):
-    """(tilted, weights, centre, first, v, f) -> covariances of items and of sizes with
+    """(tilted, weights, centre, first, v, f, method) -> covariances of items and of sizes with
     v . z + f(|z|)."""
 
     @staticmethod
     def kernel(
-        tilted: Tensor, weights: Tensor, centre: Tensor, first: int, v: Tensor, f: Tensor
+        tilted: Tensor,
+        weights: Tensor,
+        centre: Tensor,
+        first: int,
+        v: Tensor,
+        f: Tensor,
+        method: str,
     ) -> Any:
-        return kernels.covariance_product(kernels.Sizes(tilted, weights, centre, first), v, f)
+        sizes = kernels.Sizes(tilted, weights, centre, first)
+        return kernels.covariance_product(sizes, v, f, method)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        tilted, weights, centre, ctx.first, v, f = inputs
+        tilted, weights, centre, ctx.first, v, f, ctx.method = inputs
         _save(ctx, tilted, weights, centre, v, f)
 
     @staticmethod
     def backward(ctx: Any, for_items: Tensor | None, for_sizes: Tensor | None) -> Any:
         if for_items is None and for_sizes is None:
-            return (None,) * 6
+            return (None,) * 7
         tilted, weights, centre, v, f = _saved(ctx)
         law = (tilted, weights, centre, ctx.first)
         other = _or_zeros(for_items, v), _or_zeros(for_sizes, f)
@@ -103,8 +110,8 @@ class _Product(SingleLevelFunction):
         if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
             of_law = third(*law, v, f, *other)
         if ctx.needs_input_grad[4] or ctx.needs_input_grad[5]:
-            of_direction = product(*law, *other)
-        return *of_law, None, None, *of_direction
+            of_direction = product(*law, *other, ctx.method)
+        return *of_law, None, None, *of_direction, None
 
     @staticmethod
     def jvp(
@@ -115,6 +122,7 @@ class _Product(SingleLevelFunction):
         _first: Any,
         of_v: Tensor | None,
         of_f: Tensor | None,
+        _method: Any,
     ) -> Any:
         tilted, weights, centre, v, f = _primals(ctx)
         law = (tilted, weights, centre, ctx.first)
@@ -122,7 +130,7 @@ class _Product(SingleLevelFunction):
         if of_tilted is not None or of_weights is not None:
             items, sizes = third(*law, v, f, _or_zeros(of_tilted, v), _or_zeros(of_weights, f))
         if of_v is not None or of_f is not None:
-            more = product(*law, _or_zeros(of_v, v), _or_zeros(of_f, f))
+            more = product(*law, _or_zeros(of_v, v), _or_zeros(of_f, f), ctx.method)
             items, sizes = _add(items, more[0]), _add(sizes, more[1])
         return items, sizes
 
@@ -161,10 +169,10 @@ def _pair_like(tilted: Tensor, weights: Tensor, *_: Any) -> tuple[Tensor, Tensor
 
 infer = _register(
     "infer_sizes",
-    "(Tensor logits, Tensor log_weights, int first, bool flat) -> "
+    "(Tensor logits, Tensor log_weights, int first, bool flat, str method) -> "
     "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
     _Infer,
-    lambda logits, log_weights, first, flat: (
+    lambda logits, log_weights, first, flat, method: (
         logits.new_empty(logits.shape[0]),
         torch.empty_like(logits),
         logits.new_empty(log_weights.shape),
@@ -173,16 +181,16 @@ infer = _register(
         logits.new_empty(logits.shape[0], dtype=torch.int64),
         logits.new_empty(logits.shape[0], dtype=widest(logits)),
     ),
-    rows_in=(0, 0, None, None),
+    rows_in=(0, 0, None, None, None),
     rows_out=(0,) * 7,
 )
 product = _register(
     "covariance_product_of_sizes",
-    "(Tensor tilted, Tensor weights, Tensor centre, int first, Tensor v, Tensor f) -> "
+    "(Tensor tilted, Tensor weights, Tensor centre, int first, Tensor v, Tensor f, str method) -> "
     "(Tensor, Tensor)",
     _Product,
     _pair_like,
-    rows_in=(0, 0, 0, None, 0, 0),
+    rows_in=(0, 0, 0, None, 0, 0, None),
     rows_out=(0, 0),
 )
 third = _register(

@@ -40,7 +40,7 @@ def _law(logits: Tensor, sizes: Sizes, method: str, **options: Any) -> Nodes | M
 def _infer(found: SizedProblem, method: str) -> Nodes | Mixture:
     """All sizes at once where that is possible, one by one otherwise."""
     if found.sizes.concave and method in ("auto", "spectral"):
-        return nodes(found, isinstance(found.sizes, Between))
+        return nodes(found, isinstance(found.sizes, Between), method)
     return mixture(found, method)
 
 

@@ -15,13 +15,14 @@ docs/mathematics.md.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ksubset.kernels import spectral
 from ksubset.kernels.coins import Coins, can_synchronise, log_partition, tilt, widest
+from ksubset.kernels.device import are_compiled
 from ksubset.kernels.spectral import PRECISIONS, Spectrum, _blocks, _multiply
 
 __all__ = ["covariance_product", "infer", "third_cumulant_product"]
@@ -201,11 +202,25 @@ def _window(sizes: Sizes, radius: Tensor) -> tuple[Tensor, Tensor]:
     return columns, offset.to(radius.dtype)
 
 
+def _compiled(rows: Tensor, last: int, method: str) -> Any:
+    """The kernels for such rows with sizes up to ``last``, or None."""
+    if rows.is_cuda or not are_compiled(rows, method):
+        return None
+    from ksubset.kernels.cpu import sizes as compiled
+
+    return compiled if compiled.serves(rows, last) else None
+
+
 def infer(
-    logits: Tensor, log_weights: Tensor, first: int, flat: bool
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    logits: Tensor, log_weights: Tensor, first: int, flat: bool, method: str = "spectral"
+) -> tuple[Tensor, ...]:
     """Log-partition (rows,), marginals (rows, n), probabilities of sizes (rows, sizes); and tilted
     logits, weights, centre and log sum_j e^weight(j) P(S = j), in the widest type."""
+    last = first + log_weights.shape[-1] - 1
+    compiled = _compiled(logits, last, method) if flat and len(logits) else None
+    found: tuple[Tensor, ...] | None = compiled and compiled.infer(logits, log_weights, first)
+    if found is not None:
+        return found
     sizes, shift = centred(logits, log_weights, first, flat)
     mix = mixture(sizes)
     coins = mix.coins
@@ -268,9 +283,15 @@ def _direction(mix: Mixture, v: Tensor, f: Tensor, weights: Complex) -> Directio
     return Direction(v, near, (real - mean, imag), mix.transform(near))
 
 
-def covariance_product(sizes: Sizes, v: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+def covariance_product(
+    sizes: Sizes, v: Tensor, f: Tensor, method: str = "spectral"
+) -> tuple[Tensor, Tensor]:
     """The covariances of z, (rows, n), and of the indicators of sizes, (rows, sizes), with
     v . z + f(|z|)."""
+    compiled = _compiled(v, sizes.first + sizes.weights.shape[-1] - 1, method)
+    if compiled and len(v):
+        pair: tuple[Tensor, Tensor] = compiled.covariance_product(*sizes, v, f)
+        return pair
     mix = mixture(sizes)
     coins, weights = mix.coins, mix.transform()
     one = _direction(mix, v, f, weights)

@@ -8,6 +8,7 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
+from ksubset.kernels.cpu import sizes
 from ksubset.kernels.cpu.compile import folders
 from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
@@ -23,6 +24,10 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
         cpu.swap_product(tilted, k, drawn, drawn)
         cpu.infer(logits, k)
         cpu.tilt(logits, k)
+    weights = torch.zeros(1, 2, dtype=dtype)
+    known = sizes.infer(torch.zeros(1, 3, dtype=dtype), weights, 1)
+    if known is not None:
+        sizes.covariance_product(*known[3:6], 1, torch.zeros(1, 3, dtype=dtype), weights)
     return folders()
 
 
