@@ -26,8 +26,9 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
         cpu.tilt(logits, k)
     weights = torch.zeros(1, 2, dtype=dtype)
     known = sizes.infer(torch.zeros(1, 3, dtype=dtype), weights, 1)
-    if known is not None:
-        sizes.covariance_product(*known[3:6], 1, torch.zeros(1, 3, dtype=dtype), weights)
+    assert known is not None
+    tilted, own, centre = known[3:6]
+    sizes.covariance_product(tilted, own, centre, 1, torch.zeros(1, 3, dtype=dtype), weights)
     return folders()
 
 

@@ -25,8 +25,8 @@ from ksubset.kernels.cpu.threads import share
 __all__ = ["covariance_product", "infer", "serves"]
 
 _MOST_HEADS = 24  # of wider tables the nodes are as fast
-_FAR = 300.0  # logits beyond that, and shifts whose powers would overflow
-_LONGEST = 40.0
+_FAR = 300.0  # logits and shifts beyond that
+_LONGEST = 40.0  # log-weights beyond that, which might overflow
 
 
 def serves(rows: Tensor, last: int) -> bool:
@@ -130,7 +130,8 @@ def _infer(
             for j in range(start):
                 suffix[j * lanes + lane] = 0
             suffix[(top + 1) * lanes + lane] = 0
-            far = abs(own[lane]) * sizes > _LONGEST or not abs(own[lane]) < _FAR
+            steep = max(own[lane] * (centre[row] - low[row]), own[lane] * (centre[row] - high[row]))
+            far = steep > _LONGEST or not abs(own[lane]) < _FAR
             for j in range(start, top + 1):
                 inside = low[row] <= j <= high[row] and not far
                 weight = -own[lane] * (j - centre[row])
