@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -52,12 +53,28 @@ def sized_problem(
     count = own.log_weights.shape[-1]
     weights = own.log_weights.expand(*given.batch_shape, count).reshape(len(theta), count)
     found = SizedProblem(given, sizes, own.first, weights, own.given)
+    last = own.first + count - 1
+    if _all_finite(theta) and _within(sizes, last, given.n):
+        return found
     forced, allowed = limits(theta)
     counts = found.counts
     possible = (counts >= forced.unsqueeze(-1)) & (counts <= allowed.unsqueeze(-1))
     if reads_values(logits) if validate_args is None else validate_args:
         _check_values(found, possible, forced, allowed, names)
     return found._replace(log_weights=torch.where(possible, weights, -torch.inf))
+
+
+def _all_finite(theta: Tensor) -> bool:
+    """As most rows are, which leaves nothing to check or to take out; told at once on a CPU."""
+    if not reads_values(theta) or not theta.numel():
+        return False
+    low, high = torch.aminmax(theta.detach())
+    return math.isfinite(float(low)) and math.isfinite(float(high))
+
+
+def _within(sizes: Sizes, last: int, n: int) -> bool:
+    """Whether every row of n items has some of the sizes, as far as can be seen at once."""
+    return last <= n and isinstance(sizes, Between) and isinstance(sizes.high, int | None)
 
 
 def limits(theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -275,7 +275,7 @@ def simple(
         z = _primitives.sample(drawn.logits, drawn.size, drawn.seeds, method)[0]
     z, mu = z.reshape(drawn.shape), found.marginals()
     if mu.requires_grad or not (_primitives.plain_eager((mu,)) and _primitives.no_forward_mode()):
-        z = attach(z, mu.to(z.dtype).expand(z.shape))
+        z = z + (mu - mu.detach()).to(z.dtype)
     z = given.vector(z)
     return z.reshape(*sample_shape, *z.shape[1:])
 

@@ -316,10 +316,11 @@ def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[Tensor, ...]
     if there is a row that these kernels do not serve."""
     logits = logits.contiguous()
     (rows, n), sizes = logits.shape, log_weights.shape[-1]
-    possible = log_weights > -torch.inf
+    # Most often all rows are one.
+    possible = (log_weights[:1] if log_weights.stride(0) == 0 else log_weights) > -torch.inf
     columns = torch.arange(first, first + sizes)
-    low = torch.where(possible, columns, n + 1).amin(-1)
-    high = torch.where(possible, columns, -1).amax(-1)
+    low = torch.where(possible, columns, n + 1).amin(-1).expand(rows).contiguous()
+    high = torch.where(possible, columns, -1).amax(-1).expand(rows).contiguous()
     centre = torch.zeros_like(low)
     find_centre, infer_rows, _ = _KERNELS[logits.dtype]
     bounds = low.data_ptr(), high.data_ptr()
