@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 from collections.abc import Callable
+from functools import partial
+from types import MethodType
 from typing import Any
 
 from numba import config, njit
-from numba.core import event
+from numba.core import event, sigutils
 
 from ksubset.kernels.cpu.caching import FINGERPRINT, KernelCache
 from ksubset.kernels.cpu.linking import KernelCompiler, PartCompiler
@@ -16,17 +19,52 @@ from ksubset.kernels.cpu.linking import KernelCompiler, PartCompiler
 if config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
-# For functions that are only called by kernels and become part of them: nobody calls them from
-# Python or C. Those that only work on arrays of their callers count no references to them.
-_PART = {"nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-part = njit(**_PART, _nrt=False, pipeline_class=PartCompiler)
-# For parts that make arrays, or return one.
-allocating = njit(**_PART, _nrt=True, pipeline_class=PartCompiler)
-# For parts so small, or called so often, that it counts how arrays are handed over.
-inlined = njit(**_PART, _nrt=False, forceinline=True, pipeline_class=PartCompiler)
-
-
 _KERNELS: list[Any] = []
+
+
+def _compile_part(self: Any, signature: Any) -> Any:
+    """A dispatcher's ``compile``, less the timers: a part's, those of the parts that call it and
+    the kernel's would all be told of every call of LLVM."""
+    arguments, result = sigutils.normalize_signature(signature)
+    with self._compiling_counter:
+        if tuple(arguments) not in self.overloads:
+            self.add_overload(self._compiler.compile(arguments, result))
+        return self.overloads[tuple(arguments)].entry_point
+
+
+def _part(**options: Any) -> Callable[[Callable[..., Any]], Any]:
+    """A function that only kernels call, and that becomes part of them: not to be called from
+    Python or C."""
+    decorate = njit(
+        nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True, pipeline_class=PartCompiler,
+        **options,
+    )  # fmt: skip
+
+    def decorated(function: Callable[..., Any]) -> Any:
+        compiled = decorate(function)
+        compiled.compile = MethodType(_compile_part, compiled)
+        return compiled
+
+    return decorated
+
+
+# Only works on arrays of its callers, and counts no references to them.
+part = _part(_nrt=False)
+# Makes arrays, or returns one.
+allocating = _part(_nrt=True)
+# So small, or called so often, that it counts how arrays are handed over.
+inlined = _part(_nrt=False, forceinline=True)
+
+
+def _compile_kernel(compile_it: Callable[[Any], Any], signature: Any) -> Any:
+    """Without Python's search for garbage, which goes through all there is again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return compile_it(signature)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def kernel(function: Callable[..., Any]) -> Any:
@@ -38,6 +76,7 @@ def kernel(function: Callable[..., Any]) -> Any:
     identity = hashlib.sha256(repr((FINGERPRINT, taken)).encode()).hexdigest()[:16]
     function.__qualname__ = f"{function.__qualname__}_{identity}"
     compiled = njit(nogil=True, pipeline_class=KernelCompiler)(function)
+    compiled.compile = partial(_compile_kernel, compiled.compile)
     compiled._cache = KernelCache(f"{function.__name__}_{identity}")
     _KERNELS.append(compiled)
     return compiled

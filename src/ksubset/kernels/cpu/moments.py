@@ -123,11 +123,16 @@ def place_nodes(variance, free, tail, decay, nodes):
             cosine * step_cosine - sine * step_sine,
         )
         count = node + 1
-    end = padded(count)
-    nodes[SINE, count:end] = 0
-    nodes[COSINE, count:end] = 1
-    nodes[REAL:, count:end] = 0
+    _no_nodes(nodes, count)
     return count, number
+
+
+@part
+def _no_nodes(nodes, count):
+    """The lanes beyond the last node, up to whole vectors. (A slice takes Numba longer.)"""
+    for node in range(count, padded(count)):
+        for array in range(NODE_ARRAYS):
+            nodes[array, node] = 1 if array == COSINE else 0
 
 
 @part
@@ -192,8 +197,9 @@ def deviations(n, coins, count, nodes, narrow):
     end = padded(count)
     lanes = width(signed)
     for node in range(end):
-        narrow[0, node] = nodes[SINE, node] ** 2
-        narrow[1, node] = nodes[COSINE, node] ** 2
+        s, c = nodes[SINE, node], nodes[COSINE, node]
+        narrow[0, node] = s * s
+        narrow[1, node] = c * c
         nodes[DEV_REAL, node] = 0
         nodes[DEV_IMAG, node] = 0
     for first in range(0, count, lanes):
@@ -275,11 +281,10 @@ def _gather(n, coins, count, decay, nodes, lanes, weighted):
             if weighted:
                 nodes[DEV_REAL, node + 1] = total(other_dev_real)
                 nodes[DEV_IMAG, node + 1] = total(other_dev_imag)
-            if nodes[REAL, node + 1] ** 2 + nodes[IMAG, node + 1] ** 2 < enough:
-                first_missing = node + 2
-                nodes[:, first_missing : padded(first_missing)] = 0
-                nodes[COSINE, first_missing : padded(first_missing)] = 1
-                count = first_missing
+            a, b = nodes[REAL, node + 1], nodes[IMAG, node + 1]
+            if a * a + b * b < enough:
+                count = node + 2
+                _no_nodes(nodes, count)
                 break
     return count
 

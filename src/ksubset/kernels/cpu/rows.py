@@ -31,6 +31,12 @@ def _passed_over(left, r):
     return len(left) > 0 and left[r] == 0
 
 
+@part
+def _fill(row, value):
+    for i in range(len(row)):
+        row[i] = value
+
+
 @allocating
 def _scratch(like):
     n = like.shape[-1]
@@ -105,7 +111,7 @@ def covariance_product(first, last, left, tilted, k, vectors, tail, decay, produ
             continue
         t = _whole_vectors(tilted[r], row, n)
         if np.isnan(t[0]):
-            product[r] = np.nan
+            _fill(product[r], np.nan)
             continue
         copy(vectors[r], work, n)
         for i in range(n, padded(n)):
@@ -123,7 +129,7 @@ def covariance_product(first, last, left, tilted, k, vectors, tail, decay, produ
         moments.weigh(count, number, 0.0 if powers > 0 else k[r] - ups, nodes)
         moments.centre_deviations(count, nodes)
         if powers > 0:
-            series.combine(n, coins, count, powers, nodes, sums[2:], narrow, work)
+            series.combine(n, coins, count, powers, nodes, sums, narrow, work)
         else:
             moments.combine(n, coins, count, nodes, narrow, work)
         copy(work, product[r], n)
@@ -156,10 +162,10 @@ def swap_product(first, last, left, tilted, k, drawn, vectors, tail, decay, prod
             continue
         t = _whole_vectors(tilted[r], row, n)
         if np.isnan(t[0]):
-            product[r] = np.nan
+            _fill(product[r], np.nan)
             continue
         if len(drawn) == 0:
-            product[r] = 0
+            _fill(product[r], 0.0)
             continue
         variance, free, ups, likely, mean, top = moments.toss(t, n, coins)
         count, number = moments.place_nodes(variance, free, tail, decay, nodes)
@@ -171,7 +177,7 @@ def swap_product(first, last, left, tilted, k, drawn, vectors, tail, decay, prod
             count = sums_of(n, coins, count, decay, nodes, narrow, wide)
         moments.weigh(count, number, 0.0 if powers > 0 else k[r] - ups, nodes)
         if powers > 0:
-            series.prepare_correction(count, powers, nodes, sums[2:], narrow)
+            series.prepare_correction(count, powers, nodes, sums, narrow)
         else:
             moments.prepare_correction(count, nodes, narrow)
         swaps.add_swaps(
@@ -188,7 +194,7 @@ def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
     n = len(logits)
     shift = _tilt_one(logits, n, k, row, tilted)
     if np.isnan(row[0]):
-        marginals[:] = np.nan
+        _fill(marginals, np.nan)
         return np.nan, np.nan, np.nan, np.nan
     variance, free, ups, likely, mean, top = moments.toss(row, n, coins)
     log_likelier = moments.log_likelier(n, coins)
@@ -201,7 +207,7 @@ def _infer_one(k, logits, tail, decay, scratch, rarer, marginals, tilted):
         certain = ups - likely
         series.characteristic(count, number, k - certain, mean, powers, sums, nodes)
         mass = moments.weigh(count, number, 0.0, nodes)
-        series.correct(n, coins, count, powers, nodes, sums[2:], narrow, rarer)
+        series.correct(n, coins, count, powers, nodes, sums, narrow, rarer)
     else:
         moments.characteristic(n, coins, count, nodes, wide)
         mass = moments.weigh(count, number, k - ups, nodes)
@@ -297,7 +303,7 @@ def sample(first, last, left, k, seeds, tilted, drawn):
         outcome += IMPOSSIBLE if np.isnan(row[0]) else 0
         for s in range(r, len(drawn), rows):
             if np.isnan(row[0]):
-                drawn[s] = np.nan
+                _fill(drawn[s], np.nan)
                 continue
             if not sampling.draw(
                 row, used, n, k[r], _key_of(seeds, s), left[r] == TRIED, coins, nodes, wide, table,

@@ -87,8 +87,9 @@ def power_sums(n, coins, powers, lanes, sums):
     """
     wide = width(lanes)
     signed, weight = coins[SIGNED], coins[WEIGHT]
-    sums[:, : powers + 1] = 0
     half = (powers + 1) * wide
+    for m in range(powers + 1):
+        sums[0, m], sums[1, m] = 0, 0
     for block in range(0, n, _FOLD):
         for m in range(0, 2 * half, wide):
             store(lanes, m, fill(lanes, 0.0))
@@ -112,7 +113,8 @@ def probability_sums(n, coins, powers, lanes, sums):
     """:func:`power_sums` without weights."""
     signed = coins[SIGNED]
     wide = width(lanes)
-    sums[0, : powers + 1] = 0
+    for m in range(powers + 1):
+        sums[0, m] = 0
     end = (powers + 1) * wide
     for block in range(0, n, _FOLD):
         for m in range(0, end, wide):
@@ -166,7 +168,8 @@ def characteristic(count, number, k, mean, powers, sums, nodes):
         cosine, sine = _rotation(a_real * imag + a_imag * real - node * (2 * math.pi * k / number))
         store(nodes[REAL], first, modulus * cosine)
         store(nodes[IMAG], first, modulus * sine)
-    nodes[REAL:DEV_REAL, count : padded(count)] = 0
+    for node in range(count, padded(count)):
+        nodes[REAL, node], nodes[IMAG, node] = 0, 0
 
 
 @part
@@ -226,9 +229,9 @@ def _coefficients(count, powers, nodes, across, within, narrow, both):
 
 
 @part
-def combine(n, coins, count, powers, nodes, wide, narrow, v):
+def combine(n, coins, count, powers, nodes, sums, narrow, v):
     """v = Cov v: the mixture over nodes of p q times a polynomial in p."""
-    _coefficients(count, powers, nodes, wide[0], wide[1], narrow, True)
+    _coefficients(count, powers, nodes, sums[2], sums[3], narrow, True)
     signed = coins[SIGNED]
     lanes = width(v)
     for i in range(0, padded(n), 2 * lanes):
@@ -245,19 +248,19 @@ def combine(n, coins, count, powers, nodes, wide, narrow, v):
 
 
 @part
-def correct(n, coins, count, powers, nodes, wide, narrow, rarer):
+def correct(n, coins, count, powers, nodes, sums, narrow, rarer):
     """rarer = P(rarer side | S = k) of every coin, from sum_j w_j (r_j - p) = p q times a
     polynomial in p."""
-    prepare_correction(count, powers, nodes, wide, narrow)
+    prepare_correction(count, powers, nodes, sums, narrow)
     correct_some(0, padded(n), coins, powers, narrow, rarer)
 
 
 @part
-def prepare_correction(count, powers, nodes, wide, narrow):
+def prepare_correction(count, powers, nodes, sums, narrow):
     """The polynomial of :func:`correct_some`."""
-    nodes[DEV_REAL, : padded(count)] = 1
-    nodes[DEV_IMAG, : padded(count)] = 0
-    _coefficients(count, powers, nodes, wide[0], wide[1], narrow, False)
+    for node in range(padded(count)):
+        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = 1, 0
+    _coefficients(count, powers, nodes, sums[2], sums[3], narrow, False)
 
 
 @part

@@ -168,7 +168,7 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
     first, deviation = solve(theta, size, chosen, finite, start, low, high)
     first = rounded(theta, first)
     _shift(theta, size, first)
-    eps = np.finfo(theta.dtype).eps
+    eps = 2.0**-23 if theta.itemsize == 4 else 2.0**-52
     second = 0.0
     if abs(first) * eps * max(deviation, 1.0) > 1e-3:
         # theta + first is exact near the threshold: a second solve gives the shift digits that
@@ -187,7 +187,8 @@ def tilt_row(theta, n, k):
     finite, forced, missing, highest, lowest = _survey(theta, size)
     chosen = k - forced
     if missing > 0 or chosen < 0 or chosen > finite:
-        theta[:n] = np.nan
+        for i in range(n):
+            theta[i] = np.nan
         return 0.0
     if chosen == 0 or chosen == finite:
         for i in range(n):
