@@ -81,6 +81,20 @@ def test_infinite_logits(device: torch.device) -> None:
     assert p_value(z, logits.double().cpu(), 4) > FALSE_ALARM
 
 
+def test_the_compiled_kernel_and_torch_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same random numbers, the same orderings."""
+    compiled = pytest.importorskip("ksubset.kernels.cpu.nested")
+    for n, most in ((5, 5), (40, 3), (200, 30)):
+        logits = torch.randn(6, n)
+        seeds = torch.arange(24).reshape(4, 6)
+        found = nested.order(logits, most, seeds)
+        with monkeypatch.context() as patch:
+            patch.setattr(compiled, "order", lambda *_: None)
+            assert torch.equal(nested.order(logits, most, seeds), found)
+    far = 100 * torch.randn(2, 50).double()
+    assert compiled.order(far, 20, torch.rand(1, 2, 50).double()) is None
+
+
 def test_mistakes() -> None:
     for sizes in (-1, [], [2, 1.5], "3"):
         with pytest.raises(ValueError, match="sizes must be an int or a sequence of ints"):

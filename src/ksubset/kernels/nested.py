@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ksubset.kernels import random
 from ksubset.kernels.coins import widest
+from ksubset.kernels.device import are_compiled
 
 _FAR = 2000.0  # in log-odds: beyond what any random number reaches
 
@@ -24,7 +25,14 @@ def order(logits: Tensor, most: int, seeds: Tensor) -> Tensor:
     Forced items come first, forbidden ones last.
     """
     noise = random.uniform(random.keys(seeds), 0, logits.shape[-1], widest(logits))
-    codes = _codes(_finite(logits.to(noise.dtype)), most, noise)
+    theta = _finite(logits.to(noise.dtype))
+    if logits.device.type == "cpu" and logits.numel() and are_compiled(logits, "auto"):
+        from ksubset.kernels.cpu import nested as compiled
+
+        known = compiled.order(theta, most, noise)
+        if known is not None:
+            return known
+    codes = _codes(theta, most, noise)
     places = _decoded(codes, most)
     found = torch.zeros(*places.shape[:-1], most + 1, dtype=torch.int64, device=logits.device)
     index = torch.arange(logits.shape[-1], device=logits.device).expand(places.shape)
