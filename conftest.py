@@ -14,7 +14,7 @@ from sybil.sybil import SybilCollection
 from xdist.scheduler import LoadScopeScheduling
 
 # Files with examples in JAX, which run where JAX is installed.
-_JAX = ["**/ksubset/jax/*.py"]
+_JAX = ["**/ksubset/jax/*.py", "**/ksubset/numpyro.py"]
 _JAX_PAGES = ["docs/jax.md"]
 
 
@@ -34,6 +34,10 @@ def _setup_jax(namespace: dict[str, object]) -> None:
 
     names = ksubset.jax.__all__
     namespace.update({name: getattr(ksubset.jax, name) for name in names}, jax=jax, jnp=jax.numpy)
+    if find_spec("numpyro"):
+        import ksubset.numpyro
+
+        namespace["KSubset"] = ksubset.numpyro.KSubset
 
 
 def _seed(_: dict[str, object]) -> None:

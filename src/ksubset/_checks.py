@@ -26,6 +26,15 @@ def k_out_of_range(name: str, n: int, k: int) -> str:
     return f"{name} must be between 0 and the number of items n = {n}, got {k}"
 
 
+PLANS = ("product", "exact")  # of swaps
+
+
+def check_plan(plan: str) -> None:
+    """Raise unless there is such a plan of swaps."""
+    if plan not in PLANS:
+        raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+
+
 def check_sample_shape(sample_shape: Any, integer: Any = integer) -> tuple[int, ...]:
     """The sizes as integers of Python's (or of the compiler's)."""
     try:

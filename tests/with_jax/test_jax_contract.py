@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import INF, LARGE, TOLERANCES, Problem, large, small
+from problems import INF, LARGE, TOLERANCES, Problem, large, product_plan, small
 from test_contract import Report
 from torch import Tensor
 
 import ksubset
+from ksubset import oracle
 
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
@@ -140,7 +141,7 @@ def test_the_third_derivative(dtype: torch.dtype) -> None:
     bound = 1e-12 if dtype == torch.float64 else 2e-5
     x, u, v = torch.randn(3, 8, dtype=dtype)
     theta, left, right = to_jax(x), to_jax(u), to_jax(v)
-    cumulant = ksubset.oracle.third_cumulant(x.double(), 3)
+    cumulant = oracle.third_cumulant(x.double(), 3)
     truth = torch.einsum("ijl,j,l->i", cumulant, u.double(), v.double())
     found = jax.grad(
         lambda x: jax.grad(lambda x: jax.grad(kj.log_partition)(x, 3) @ left)(x) @ right
@@ -193,3 +194,26 @@ def test_half_precision(narrow: str) -> None:
 def test_mode_takes_the_first_of_equal_items() -> None:
     x = jnp.asarray([[1.0, 1.0, 1.0], [0.0, 2.0, 2.0]])
     np.testing.assert_array_equal(kj.mode(x, jnp.asarray([2, 1])), [[1, 1, 0], [0, 1, 0]])
+
+
+@pytest.mark.parametrize("plan", ["product", "exact"])
+@pytest.mark.parametrize(("n", "k"), [(6, 4), (5, 1)])
+def test_swap(n: int, k: int, plan: str, dtype: torch.dtype) -> None:
+    """The gradient of a sample, against the definition; the same samples as those of simple."""
+    x, g = torch.randn(2, n).double()
+    key, theta, cotangent = jax.random.key(1), to_jax(x, dtype), to_jax(g, dtype)
+    z, pull = jax.vjp(lambda x: kj.swap(key, x, k, plan=plan), theta)
+    np.testing.assert_array_equal(z, kj.simple(key, theta, k))
+    if plan == "exact":
+        rates = oracle.swap_rates(x, double(z))
+        weights = 0.5 * rates * (g.unsqueeze(1) - g)
+        truth = weights.sum(1) - weights.sum(0)
+    else:
+        truth = product_plan(oracle.marginals(x, k), double(z), g)
+    bound = 1e-12 if dtype == torch.float64 else 2e-5
+    assert worst(double(pull(cotangent)[0]) - truth) <= bound * (1 + worst(truth))
+    if (n, plan) == (6, "exact"):
+        batch = jax.vmap(
+            lambda x: jax.vjp(lambda x: kj.swap(key, x, k, plan=plan), x)[1](cotangent)
+        )
+        assert worst(double(batch(theta[None])[0][0]) - truth) <= bound * (1 + worst(truth))

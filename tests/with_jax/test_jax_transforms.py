@@ -189,6 +189,11 @@ ERRORS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ValueError,
         "sample_shape must be a sequence of sizes >= 0, got 5",
     ),
+    "plan": (
+        lambda: kj.swap(KEY, jnp.zeros(3), 1, plan="best"),
+        ValueError,
+        "plan must be one of 'product', 'exact', got 'best'",
+    ),
     "indices": (
         lambda: kj.sample_indices(KEY, jnp.zeros(3), jnp.ones(2, int)),
         TypeError,

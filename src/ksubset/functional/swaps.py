@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ksubset._checks import PLANS, check_plan
 from ksubset.functional import _eager, _primitives, _sized_swap
 from ksubset.functional.sampling import draw
 from ksubset.sizes import Sizes
 
 __all__ = ["PLANS", "swap"]
-
-PLANS = ("product", "exact")
 
 
 def swap(
@@ -70,8 +69,7 @@ def swap(
         >>> logits.grad.round(decimals=2)  # the exact gradient: 1/12
         tensor([ 0.0800,  0.0800, -0.0800, -0.0800])
     """
-    if plan not in PLANS:
-        raise ValueError(f"plan must be one of {', '.join(map(repr, PLANS))}, got {plan!r}")
+    check_plan(plan)
     if isinstance(k, Sizes):
         exact = k.exact
         if exact is None:

@@ -16,7 +16,7 @@ from ksubset.jax.inference import (
     mode,
     pairwise_marginals,
 )
-from ksubset.jax.sampling import sample, sample_indices, simple
+from ksubset.jax.sampling import sample, sample_indices, simple, swap
 
 __all__ = [
     "covariance_matrix",
@@ -33,4 +33,5 @@ __all__ = [
     "sample",
     "sample_indices",
     "simple",
+    "swap",
 ]

@@ -213,3 +213,45 @@ def _draw(tilted: Array, k: Array, keys: Array, random: str, most: int) -> Array
     )
     heads = heads.astype(tilted.dtype)
     return jnp.where(jnp.isnan(full).any(-1, keepdims=True), jnp.nan, heads)
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
+def swap(logits: Array, k: Array, keys: Array, random: str, most: int, plan: str) -> Array:
+    """The same samples, with the derivative of a plan of swaps."""
+    return simple(logits, k, keys, random, most)
+
+
+@swap.defjvp
+def _swap_jvp(random: str, most: int, plan: str, primals: Any, tangents: Any) -> Any:
+    logits, k, keys = primals
+    found = jax.tree.map(jax.lax.stop_gradient, infer(logits, k))
+    z = _draw(found.tilted, k, keys, random, most)
+    # z - mu, with all digits where z is likely: the flow out of a chosen item, minus that into
+    # another one.
+    chosen, up = z > 0.5, found.tilted > 0
+    flow = jnp.where(chosen ^ up, 1 - found.rarer, found.rarer)
+    flow = jnp.where(jnp.isinf(found.tilted), 0, flow)
+    deviations = jnp.where(chosen, flow, -flow)
+    v = jnp.where(deviations == 0, 0, tangents[0])
+    if plan == "product":
+        return z, _product_plan(deviations, v)
+    full = jnp.broadcast_to(found.tilted, z.shape)
+    size = jnp.broadcast_to(k, z.shape[:-1])
+    exchanged = _primitives.exchange(full, size, z, v, most=most)
+    return z, 0.5 * (jnp.abs(deviations) * v - exchanged)
+
+
+def _product_plan(deviations: Array, v: Array) -> Array:
+    """With r_ij = (1 - mu_i) mu_j / Z, Z the total flow: linear in v."""
+    # Less their mean, which changes nothing, large values keep their digits.
+    v = v - _mean(jnp.abs(deviations), v)
+    out, into = jnp.maximum(deviations, 0), jnp.maximum(-deviations, 0)
+    swapped_for = jnp.where(deviations > 0, _mean(into, v), _mean(out, v))
+    return 0.5 * jnp.abs(deviations) * (v - swapped_for)
+
+
+def _mean(weights: Array, v: Array) -> Array:
+    """The weighted mean of v over items, (..., 1); 0 where all weights are 0."""
+    total = weights.sum(-1, keepdims=True)
+    mean = (weights * v).sum(-1, keepdims=True) / jnp.where(total > 0, total, 1)
+    return jnp.where(total > 0, mean, 0)

@@ -106,8 +106,8 @@ def _linear(primitive: Primitive, linear: Sequence[int], derivative: Callable[..
         derivative: in the first argument, the tilted logits, of a tangent and the arguments.
     """
 
-    def jvp(primals: Any, tangents: Any) -> Any:
-        out = primitive.bind(*primals)
+    def jvp(primals: Any, tangents: Any, **static: Any) -> Any:
+        out = primitive.bind(*primals, **static)
         total: Any = None
         for place, tangent in enumerate(tangents):
             if isinstance(tangent, ad.Zero) or place == 1:  # k has no tangent
@@ -117,13 +117,13 @@ def _linear(primitive: Primitive, linear: Sequence[int], derivative: Callable[..
             else:
                 arguments = list(primals)
                 arguments[place] = tangent
-                (term,) = primitive.bind(*arguments)
+                (term,) = primitive.bind(*arguments, **static)
             total = term if total is None else total + term
         if total is None:
             return out, [ad.Zero.from_primal_value(out[0])]
         return out, [total]
 
-    def transpose(cotangents: Any, *arguments: Any) -> Any:
+    def transpose(cotangents: Any, *arguments: Any, **static: Any) -> Any:
         (cotangent,) = cotangents
         result: list[Any] = [None] * len(arguments)
         for place in linear:
@@ -133,7 +133,7 @@ def _linear(primitive: Primitive, linear: Sequence[int], derivative: Callable[..
                 else:
                     swapped = list(arguments)
                     swapped[place] = cotangent
-                    (result[place],) = primitive.bind(*swapped)
+                    (result[place],) = primitive.bind(*swapped, **static)
         return result
 
     ad.primitive_jvps[primitive] = jvp
@@ -195,9 +195,9 @@ def sample(t: Array, k: Array, keys: Array, *, random: str, most: int) -> Array:
     return _SAMPLE.bind(t, k, keys, random=random, most=most)[0]
 
 
-def exchange(t: Array, k: Array, z: Array, v: Array) -> Array:
-    """The rates of the exact plan times v (docs/swaps.md): ``kernels/swaps.exchange``."""
-    return _EXCHANGE.bind(t, k, z, v)[0]
+def exchange(t: Array, k: Array, z: Array, v: Array, *, most: int) -> Array:
+    """The rates of the exact plan of z (..., n) times v, (..., n)."""
+    return _EXCHANGE.bind(t, k, z, v, most=most)[0]
 
 
 def _no_fourth(tangent: Array, t: Array, k: Array, u: Array, v: Array) -> Array:

@@ -13,11 +13,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from ksubset._checks import check_sample_shape
+from ksubset._checks import check_plan, check_sample_shape
 from ksubset.jax import _derivatives
 from ksubset.jax._arguments import as_logits, keys_of_rows, problem
 
-__all__ = ["sample", "sample_indices", "simple"]
+__all__ = ["sample", "sample_indices", "simple", "swap"]
 
 
 def simple(
@@ -57,6 +57,58 @@ def simple(
     given = problem(logits, k, mask, validate_args=validate_args)
     keys, random = keys_of_rows(key, (*sample_shape, *given.batch_shape))
     z = _derivatives.simple(given.logits, given.k, keys, random, given.most)
+    return z.astype(given.dtype)
+
+
+def swap(
+    key: Array,
+    logits: Array,
+    k: Any,
+    sample_shape: Sequence[int] = (),
+    *,
+    plan: str = "product",
+    mask: Array | None = None,
+    validate_args: bool | None = None,
+) -> Array:
+    r"""Exact k-hot samples whose gradient sees curvature: unbiased for quadratic losses.
+
+    The forward pass draws from the k-subset distribution itself. The backward pass compares the
+    sample with every subset that differs from it by one swap of a chosen item i for another one j.
+    With :math:`g = \nabla f(z)`, the gradient is
+
+    :math:`\tfrac12 \sum_{i \in z,\, j \notin z} r_{ij}(z)\, (e_i - e_j)\, (g_i - g_j)`,
+
+    where :math:`r_{ij}(z)` are the rates of a reversible swap process, the plan. The exact rates
+    make the estimate unbiased for every loss that is quadratic in z. The product plan,
+    :math:`r_{ij} = (1 - \mu_i) \mu_j / \sum_{l \notin z} \mu_l`, is exact for k = 1 and k = n - 1
+    and close elsewhere, and needs two sums over the row. Theorem and proof: docs/swaps.md.
+
+    A second derivative treats the plan as a constant.
+
+    Args:
+        key: a key of ``jax.random``.
+        logits: (..., n).
+        k: an int, or integers broadcast over the batch.
+        sample_shape: the leading shape of several samples per row.
+        plan: "product", O(n), or "exact", O(nk).
+        mask: boolean, broadcast to the logits; False forbids an item.
+        validate_args: check values (NaN, k out of range) under transforms too.
+
+    Returns:
+        k-hot (*sample_shape, ..., n), in the type of the logits.
+
+    Examples:
+        >>> def both(logits):  # the probability that items 0 and 1 are both chosen
+        ...     z = swap(jax.random.key(0), logits, 2, (100_000,))
+        ...     return (z[:, 0] * z[:, 1]).mean()
+        >>> jax.grad(both)(jnp.zeros(4)).round(2)  # the exact gradient: 1/12
+        Array([ 0.08,  0.08, -0.08, -0.08], dtype=float32)
+    """
+    check_plan(plan)
+    sample_shape = check_sample_shape(sample_shape)
+    given = problem(logits, k, mask, validate_args=validate_args)
+    keys, random = keys_of_rows(key, (*sample_shape, *given.batch_shape))
+    z = _derivatives.swap(given.logits, given.k, keys, random, given.most, plan)
     return z.astype(given.dtype)
 
 
