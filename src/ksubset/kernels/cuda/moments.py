@@ -50,15 +50,15 @@ def sine(x):
     tl.sin.)"""
     y = x * x
     r = 1.9572941063391263e-20 * y - 8.22063524662433e-18
-    r = r * y + 2.8114572543455206e-15
-    r = r * y - 7.647163731819816e-13
-    r = r * y + 1.6059043836821613e-10
-    r = r * y - 2.505210838544172e-08
-    r = r * y + 2.7557319223985893e-06
-    r = r * y - 1.984126984126984e-04
-    r = r * y + 8.333333333333333e-03
-    r = r * y - 1.6666666666666666e-01
-    return x + x * y * r
+    r = tl.fma(r, y, tl.full(y.shape, 2.8114572543455206e-15, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, -7.647163731819816e-13, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, 1.6059043836821613e-10, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, -2.505210838544172e-08, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, 2.7557319223985893e-06, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, -1.984126984126984e-04, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, 8.333333333333333e-03, tl.float64))
+    r = tl.fma(r, y, tl.full(y.shape, -1.6666666666666666e-01, tl.float64))
+    return tl.fma(x * y, r, x)
 
 
 @triton.jit

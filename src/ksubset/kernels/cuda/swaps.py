@@ -17,7 +17,8 @@ def flow_of(up, pq, rarer, chosen):
 def mean_of(weighted, total):
     """The mean of v over the flow out of chosen items, or into the others; 0 where nothing flows.
 
-    Sums are float64: the same number may then be added to all of v, however large it is.
+    Sums are float64, so that the same number may be added to all of v, however large it is; or v is
+    taken less what is typical of it.
     """
     return tl.where(total > 0, weighted / total, 0.0)
 
@@ -25,5 +26,5 @@ def mean_of(weighted, total):
 @triton.jit
 def swapped(flow, chosen, v, of_out, of_into):
     """L(z) v, from the means of v that items are swapped for."""
-    away = (v.to(tl.float64) - tl.where(chosen, of_into, of_out)).to(flow.dtype)
+    away = (v - tl.where(chosen, of_into, of_out)).to(flow.dtype)
     return tl.where(flow == 0, 0.0, 0.5 * flow * away)

@@ -11,7 +11,6 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher
-from ksubset.kernels.cuda.moments import rarer_sides
 from ksubset.kernels.cuda.outcome import log_outcome, mode
 from ksubset.kernels.cuda.sampling import one_by_one
 from ksubset.kernels.cuda.short.items import counts_of, in_lanes, load_items, rows_of, store_items
@@ -19,7 +18,7 @@ from ksubset.kernels.cuda.short.leaves import draw_counts, of_count, toss_leaves
 from ksubset.kernels.cuda.short.moments import moments
 from ksubset.kernels.cuda.short.tilt import tilt_rows
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
-from ksubset.kernels.cuda.tilt import add3, add4
+from ksubset.kernels.cuda.tilt import add3
 
 __all__ = [
     "MAX_ITEMS",
@@ -57,14 +56,14 @@ def _infer_kernel(
     theta = load_items(logits + row * n, lane, n, -_INF, PER, LANES)
     t, first, second = tilt_rows(theta, k, lane, n, PER, LANES)
     store_items(tilted + row * n, t, lane, n, real, PER, LANES)
-    up, x, pq, correction, _product, mass, ups = moments(t, k, t, True, False, PER)
+    up, x, _pq, rarer, _product, mass, ups, _variance = moments(t, k, t, True, False, PER, LANES)
     # See coins.log_partition and Coins.entropy.
     mu = ()
     log_tails = (k * 0).to(tl.float64)
     likely = log_tails
     cross = log_tails
     for i in tl.static_range(PER):
-        y = rarer_sides(up[i], x[i], pq[i], correction[i])
+        y = rarer[i]
         mu = mu + (tl.where(up[i], 1 - y, y),)
         far = tl.where(tl.abs(t[i]) < _INF, tl.abs(t[i]), 0.0) * y
         finite = tl.abs(theta[i]) < _INF
@@ -93,10 +92,9 @@ def _covariance_kernel(
     k = counts_of(counts, same, each, lane)
     t = load_items(tilted + row * n, lane, n, -_INF, PER, LANES)
     v = load_items(vectors + row * n, lane, n, 0.0, PER, LANES)
-    _up, _x, pq, _correction, cov, _mass, _ups = moments(t, k, v, False, True, PER)
-    products = ()
-    for i in tl.static_range(PER):
-        products = products + (pq[i] * cov[i],)
+    _up, _x, _pq, _rarer, products, _mass, _ups, _variance = moments(
+        t, k, v, False, True, PER, LANES
+    )
     store_items(product + row * n, products, lane, n, real, PER, LANES)
 
 
@@ -108,38 +106,40 @@ def _swap_kernel(
     each, row, real, lane = rows_of(rows, R, LANES)
     k = counts_of(counts, same, each, lane)
     t = load_items(tilted + row * n, lane, n, -_INF, PER, LANES)
-    up, x, pq, correction, _product, _mass, _ups = moments(t, k, t, False, False, PER)
-    rarer = ()
+    up, _x, pq, rarer, _product, _mass, _ups, variance = moments(t, k, t, False, False, PER, LANES)
     total = ()
     for i in tl.static_range(PER):
-        rarer = rarer + (rarer_sides(up[i], x[i], pq[i], correction[i]),)
-        total = total + (x[i] * 0,)
+        total = total + (pq[i] * 0,)
     for s in range(samples):
         place = (s * (row * 0 + rows) + row) * n
         z = load_items(drawn + place, lane, n, 0.0, PER, LANES)
         v = load_items(vectors + place, lane, n, 0.0, PER, LANES)
-        out = (k * 0).to(tl.float64)
+        # Less what is typical of v: float32 has room for what is left, if v is far from zero.
+        weighted = (k * 0).to(tl.float32)
+        for i in tl.static_range(PER):
+            weighted += tl.where(pq[i] > 0, pq[i] * v[i], 0.0)
+        centre = tl.sum(weighted, 1, keep_dims=True) / tl.maximum(variance, 1e-37)
+        out = weighted * 0
         of_out = out
-        into = out
         of_into = out
+        apart = ()
+        flows = ()
         for i in tl.static_range(PER):
             chosen = z[i] > 0.5
             flow = flow_of(up[i], pq[i], rarer[i], chosen)
-            wide = flow.to(tl.float64)
-            of_v = tl.where(flow == 0, 0.0, wide * v[i])
-            out += tl.where(chosen, wide, 0.0)
+            flows = flows + (flow,)
+            apart = apart + (tl.where(flow == 0, 0.0, v[i] - centre),)
+            of_v = flow * apart[i]
+            out += tl.where(chosen, flow, 0.0)
             of_out += tl.where(chosen, of_v, 0.0)
-            into += tl.where(chosen, 0.0, wide)
             of_into += tl.where(chosen, 0.0, of_v)
-        out, of_out, into, of_into = tl.reduce(
-            (out, of_out, into, of_into), 1, add4, keep_dims=True
-        )
-        away, towards = mean_of(of_out, out), mean_of(of_into, into)
+        out, of_out, of_into = tl.reduce((out, of_out, of_into), 1, add3, keep_dims=True)
+        # As much flows into the others as out of chosen items.
+        away, towards = mean_of(of_out, out), mean_of(of_into, out)
         totals = ()
         for i in tl.static_range(PER):
-            chosen = z[i] > 0.5
-            flow = flow_of(up[i], pq[i], rarer[i], chosen)
-            totals = totals + (total[i] + swapped(flow, chosen, v[i], away, towards),)
+            moved = swapped(flows[i], z[i] > 0.5, apart[i], away, towards)
+            totals = totals + (total[i] + moved,)
         total = totals
     store_items(product + row * n, total, lane, n, real, PER, LANES)
 
