@@ -88,7 +88,7 @@ def nodes_for(variance, free_count, TIMES: tl.constexpr, DOUBLES: tl.constexpr =
 @triton.jit
 def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
     """The coins' parts up, x, pq, the log of P(S = k), the correction of the marginals and, if
-    PRODUCT, the covariance product, the last two over pq.
+    PRODUCT, the covariance product, the last two over pq; else the mean of v by weights pq.
 
     WIDE multiplies characteristic functions up in float64: a thousand equal factors round the same
     way, and P(S = k) shows it; its ratios, which are the moments, do not.
@@ -100,7 +100,8 @@ def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
         (pq, tl.where(alive, v * pq, 0.0), free.to(t.dtype)), 0, add3
     )
     # Cov 1 = 0: any constant may be taken off v, but the same one everywhere (see launch.py).
-    v = tl.where(alive, v - weighted / tl.maximum(variance, 1e-37), 0.0)
+    centre = weighted / tl.maximum(variance, 1e-37)
+    v = tl.where(alive, v - centre, 0.0)
     bad, ups = tl.reduce((((t != t) & inside).to(t.dtype), (up & inside).to(t.dtype)), 0, _add2)
     # Heads beyond those of the coins that likely show them: the products below are those of the
     # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
@@ -115,7 +116,7 @@ def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
     mass = tl.log(total / number.to(total.dtype))
     total = total.to(t.dtype)
     correction = correction / total
-    product = correction
+    product = centre
     if PRODUCT:
         product = (across - correction * mean) / total + v * (within / total)
     return up, x, pq, mass, correction, product

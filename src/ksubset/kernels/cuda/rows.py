@@ -17,7 +17,7 @@ from ksubset.kernels.cuda.moments import moments, rarer_sides
 from ksubset.kernels.cuda.outcome import log_outcome, mode
 from ksubset.kernels.cuda.sampling import draw, one_by_one
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
-from ksubset.kernels.cuda.tilt import add3, add4, tilt_row
+from ksubset.kernels.cuda.tilt import add2, add3, tilt_row
 
 __all__ = [
     "MAX_ITEMS",
@@ -106,27 +106,34 @@ def _swap_kernel(
     inside = at < n
     t = tl.load(tilted + row * n + at, inside, -_INF)
     k = count_of(counts, same, row)
-    up, x, pq, _mass, correction, _product = moments(t, k, t, inside, False, False)
+    # Loaded ahead, as moments take a while.
+    place = row * n + at
+    chosen = tl.load(drawn + place, inside, 0.0) > 0.5
+    v = tl.load(vectors + place, inside, 0.0)
+    up, x, pq, _mass, correction, centre = moments(t, k, v, inside, False, False)
     rarer = rarer_sides(up, x, pq, correction)
     total = tl.zeros_like(t)
     for s in range(samples):
-        place = (s * (row * 0 + rows) + row) * n + at
-        chosen = tl.load(drawn + place, inside, 0.0) > 0.5
-        v = tl.load(vectors + place, inside, 0.0)
+        if s > 0:
+            place = (s * (row * 0 + rows) + row) * n + at
+            chosen = tl.load(drawn + place, inside, 0.0) > 0.5
+            v = tl.load(vectors + place, inside, 0.0)
+            weighted, variance = tl.reduce((tl.where(pq > 0, v * pq, 0.0), pq), 0, add2)
+            centre = weighted / tl.maximum(variance, 1e-37)
         flow = flow_of(up, pq, rarer, chosen)
-        wide = flow.to(tl.float64)
-        of_v = tl.where(flow == 0, 0.0, wide * v)
-        out, of_out, into, of_into = tl.reduce(
+        # Less what is typical of v: if that is far from zero, there is room for what is left.
+        apart = tl.where(flow == 0, 0.0, v - centre)
+        out, of_out, of_into = tl.reduce(
             (
-                tl.where(chosen, wide, 0.0),
-                tl.where(chosen, of_v, 0.0),
-                tl.where(chosen, 0.0, wide),
-                tl.where(chosen, 0.0, of_v),
+                tl.where(chosen, flow, 0.0),
+                tl.where(chosen, flow * apart, 0.0),
+                tl.where(chosen, 0.0, flow * apart),
             ),
             0,
-            add4,
+            add3,
         )
-        total += swapped(flow, chosen, v, mean_of(of_out, out), mean_of(of_into, into))
+        # As much flows into the others as out of chosen items.
+        total += swapped(flow, chosen, apart, mean_of(of_out, out), mean_of(of_into, out))
     tl.store(product + row * n + at, total, inside)
 
 
@@ -236,6 +243,8 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
     tilted, z, v = tilted.contiguous(), z.contiguous(), v.contiguous()
     rows, n = tilted.shape
+    if not z.shape[0]:
+        return torch.zeros_like(tilted)
     product = tilted.new_empty(rows, n)
     if rows:
         block, warps = _shape(tilted, 512)

@@ -26,7 +26,7 @@ def _fraction(bits, more):
     """In (0, 1], from 32 random bits and, for small numbers, further ones. Other numbers may be
     made of the same further bits, as they do not count where the first are not all zero."""
     low = (more | 1).to(tl.float32) * 5.421010862427522e-20
-    return bits.to(tl.float32) * 2.3283064365386963e-10 + low
+    return tl.fma(bits.to(tl.float32), tl.full(bits.shape, 2.3283064365386963e-10, tl.float32), low)
 
 
 @triton.jit
@@ -103,16 +103,17 @@ def _tables(chance, MOST: tl.constexpr):
         total += chance[j]
         largest = tl.maximum(largest, chance[j])
     scale = 1 / tl.maximum(total, 1e-37)
-    relative = (chance[0] / tl.maximum(largest, 1e-37),)
+    level = 1 / tl.maximum(largest, 1e-37)
+    relative = (chance[0] * level,)
     above = (chance[MOST] * scale,)
     for j in tl.static_range(1, MOST):
-        above = (above[0] + chance[MOST - j] * scale,) + above
+        above = (tl.fma(chance[MOST - j], scale, above[0]),) + above
     below = chance[0] * scale
     table = (_ordered(below, above[0]),)
     for j in tl.static_range(1, MOST + 1):
-        relative = relative + (chance[j] / tl.maximum(largest, 1e-37),)
+        relative = relative + (chance[j] * level,)
         if j < MOST:
-            below += chance[j] * scale
+            below = tl.fma(chance[j], scale, below)
             table = table + (_ordered(below, above[j]),)
     return table, relative
 

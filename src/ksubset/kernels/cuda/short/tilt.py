@@ -45,7 +45,7 @@ def _solve(theta, chosen, count, start, low, high, is_open, PER: tl.constexpr):
             x = e / (1 + e)
             up = t > 0
             signed += tl.where(up, -x, x)
-            spread += x * (1 - x)
+            spread = tl.fma(x, 1 - x, spread)
             ups += up.to(tl.float32)
         signed, variance, heads = tl.reduce((signed, spread, ups), 1, add3, keep_dims=True)
         excess = signed + (heads - chosen)
