@@ -35,7 +35,9 @@ def _form(reduced: Reduced, chosen: Array, other: Array, width: int, a: Array, b
     start = zeros(a[:, :1]) + jnp.zeros(width, a.dtype)
     one = start.at[:, 0].set(1)
 
-    def multiply(jet: tuple[Array, Array], side: Array, q: Array, p: Array, dq: Array, dp: Array):
+    def multiply(
+        jet: tuple[Array, Array], side: Array, q: Array, p: Array, dq: Array, dp: Array
+    ) -> tuple[Array, Array]:
         """By q + p x with the derivatives dq + dp x, where the coin is on this side."""
 
         def times(polynomial: Array, tails: Array, heads: Array) -> Array:
@@ -46,7 +48,9 @@ def _form(reduced: Reduced, chosen: Array, other: Array, width: int, a: Array, b
         dq, dp = jnp.where(side, dq, 0), jnp.where(side, dp, 0)
         return times(jet[0], q, p), times(jet[1], q, p) + times(jet[0], dq, dp)
 
-    def grow(jets: tuple, coin: tuple) -> tuple:
+    def grow(
+        jets: tuple[tuple[Array, Array], ...], coin: tuple[Array, ...]
+    ) -> tuple[tuple[tuple[Array, Array], ...], None]:
         kept, rest = jets
         p, q, a, b, chosen, other = coin
         kept = multiply(kept, chosen, q, p, a * q, zeros(p))
