@@ -106,14 +106,18 @@ def _swap_kernel(
     each, row, real, lane = rows_of(rows, R, LANES)
     k = counts_of(counts, same, each, lane)
     t = load_items(tilted + row * n, lane, n, -_INF, PER, LANES)
+    # Loaded ahead, as moments take a while.
+    z = load_items(drawn + row * n, lane, n, 0.0, PER, LANES)
+    v = load_items(vectors + row * n, lane, n, 0.0, PER, LANES)
     up, _x, pq, rarer, _product, _mass, _ups, variance = moments(t, k, t, False, False, PER, LANES)
     total = ()
     for i in tl.static_range(PER):
         total = total + (pq[i] * 0,)
     for s in range(samples):
-        place = (s * (row * 0 + rows) + row) * n
-        z = load_items(drawn + place, lane, n, 0.0, PER, LANES)
-        v = load_items(vectors + place, lane, n, 0.0, PER, LANES)
+        if s > 0:
+            place = (s * (row * 0 + rows) + row) * n
+            z = load_items(drawn + place, lane, n, 0.0, PER, LANES)
+            v = load_items(vectors + place, lane, n, 0.0, PER, LANES)
         # Less what is typical of v: float32 has room for what is left, if v is far from zero.
         weighted = (k * 0).to(tl.float32)
         for i in tl.static_range(PER):
@@ -269,6 +273,8 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     """sum_s L(z_s) v_s for samples (samples, rows, n): see :func:`ksubset.kernels.swap_product`."""
     tilted, z, v = tilted.contiguous(), z.contiguous(), v.contiguous()
     rows, n = tilted.shape
+    if not z.shape[0]:
+        return torch.zeros_like(tilted)
     product = tilted.new_empty(rows, n)
     if rows:
         programs, tile, warps = _shape(rows, n, "moments")
