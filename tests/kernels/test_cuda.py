@@ -111,7 +111,7 @@ def test_the_fallback_of_wide_rows_follows_the_law_cuda(n: int) -> None:
     """Without tries, item by item: early and late items, in rows that need many nodes."""
     from ksubset.kernels.cuda import long, rows
 
-    kernels, k = (rows if rows.fit(n, torch.float32) else long), 2 * n // 5
+    kernels, k = (rows if n <= rows.MAX_ITEMS else long), 2 * n // 5
     logits = torch.randn(n, generator=torch.Generator().manual_seed(n))
     seeds = torch.arange(1000, device="cuda").unsqueeze(0)
     z, _ = kernels.sample(logits.cuda().expand(1000, n).contiguous(), k, seeds, 0)
