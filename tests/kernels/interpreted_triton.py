@@ -15,7 +15,7 @@ from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
 from ksubset import oracle
 from ksubset.kernels.cpu.series import powers_for
-from ksubset.kernels.cuda import long, rows, sampling
+from ksubset.kernels.cuda import long, rows
 from ksubset.kernels.cuda.sampling import accept
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -122,23 +122,23 @@ def check_long_samples() -> None:
 
 
 @contextmanager
-def parts() -> Iterator[None]:
-    """Parts of parts, as of rows of a wide spread."""
-    wide, sampling._WIDE_VARIANCE = sampling._WIDE_VARIANCE, tl.constexpr(1.0)
+def small_leaves() -> Iterator[None]:
+    """Leaves of two items, so that a short row has many of them."""
+    items, rows.ITEMS = rows.ITEMS, 2
     yield
-    sampling._WIDE_VARIANCE = wide
+    rows.ITEMS = items
 
 
-def _logits_of_parts(n: int) -> torch.Tensor:
+def _logits_of_leaves(n: int) -> torch.Tensor:
     return 0.3 * torch.randn(1, n, generator=torch.Generator().manual_seed(n))
 
 
-def _check_half_of_parts(n: int, k: int, draws: slice) -> None:
+def _check_half_of_leaves(n: int, k: int, draws: slice) -> None:
     """Half of the draws of one check, to half the digits of its threshold: a difference that all of
     them would show, one half does."""
     seeds = torch.randint(1 << 60, (300, 1), generator=torch.Generator().manual_seed(3))
-    logits = _logits_of_parts(n)
-    with parts():
+    logits = _logits_of_leaves(n)
+    with small_leaves():
         z, _ = rows.sample(logits, k, seeds[draws])
     assert (z.sum(-1) == k).all()
     for j in range(min(n, 8)):
@@ -146,26 +146,26 @@ def _check_half_of_parts(n: int, k: int, draws: slice) -> None:
         assert p_value_of_part(z[:, 0], logits[0].double(), k, part) > FALSE_ALARM**0.5
 
 
-def check_first_parts_of_8() -> None:
-    _check_half_of_parts(8, 4, slice(0, 150))
+def check_first_leaves_of_8() -> None:
+    _check_half_of_leaves(8, 4, slice(0, 150))
 
 
-def check_last_parts_of_8() -> None:
-    _check_half_of_parts(8, 4, slice(150, 300))
+def check_last_leaves_of_8() -> None:
+    _check_half_of_leaves(8, 4, slice(150, 300))
 
 
-def check_first_parts_of_30() -> None:
-    _check_half_of_parts(30, 14, slice(0, 50))
+def check_first_leaves_of_30() -> None:
+    _check_half_of_leaves(30, 14, slice(0, 50))
 
 
-def check_last_parts_of_30() -> None:
-    _check_half_of_parts(30, 14, slice(50, 100))
+def check_last_leaves_of_30() -> None:
+    _check_half_of_leaves(30, 14, slice(50, 100))
 
 
-def check_parts_without_a_choice() -> None:
-    logits = _logits_of_parts(30)
+def check_leaves_without_a_choice() -> None:
+    logits = _logits_of_leaves(30)
     logits[0, :8], logits[0, 29] = INF, -INF
-    with parts():
+    with small_leaves():
         z, _ = rows.sample(logits, 14, torch.arange(5).unsqueeze(1))
     assert (z.sum(-1) == 14).all()
     assert (z[:, 0, :8] == 1).all()
