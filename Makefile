@@ -31,15 +31,20 @@ bench: $(READY)
 	$(BIN)/python benchmarks/run.py
 	$(BIN)/python benchmarks/growth.py
 
-# Wheel and sdist in dist/, checked; the README's examples in an environment with nothing but the wheel.
+# Wheel and sdist in dist/, checked; the README's examples in an environment with the wheel and torch, and
+# those of the page for JAX in one with the wheel and JAX.
 release: $(READY)
 	rm -rf dist build/empty
 	$(BIN)/python -m build --outdir dist .
 	$(BIN)/twine check --strict dist/*
 	$(PYTHON) -m venv build/empty
 	build/empty/bin/pip install --quiet --constraint constraints.txt torch
-	build/empty/bin/pip install --quiet --constraint constraints.txt dist/*.whl
-	build/empty/bin/python -I tests/installed.py README.md
+	build/empty/bin/pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[torch]"
+	build/empty/bin/python -I tests/installed.py README.md ksubset.functional torch
+	rm -rf build/empty
+	$(PYTHON) -m venv build/empty
+	build/empty/bin/pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[jax]"
+	build/empty/bin/python -I tests/installed.py docs/jax.md ksubset.jax jax
 
 lint: $(READY)
 	$(BIN)/ruff check .

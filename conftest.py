@@ -13,9 +13,15 @@ from sybil.parsers.rest import DocTestParser
 from sybil.sybil import SybilCollection
 from xdist.scheduler import LoadScopeScheduling
 
-# Files with examples in JAX, which run where JAX is installed.
-_JAX = ["**/ksubset/jax/*.py", "**/ksubset/numpyro.py"]
-_JAX_PAGES = ["docs/jax.md"]
+# Files with examples that run where what they need is installed.
+_JAX = ["**/ksubset/jax/*.py", *(["**/ksubset/numpyro.py"] if find_spec("numpyro") else [])]
+_OTHERS = ["**/ksubset/jax/*.py", "**/ksubset/numpyro.py"]
+_OTHERS += [] if find_spec("pyro") else ["**/ksubset/pyro.py"]
+_PAGES = {
+    "docs/jax.md": ("jax",),
+    "docs/howto/jax-models.md": ("equinox", "flax", "jax", "numpyro", "pyro"),
+}
+_MISSING = [page for page, needed in _PAGES.items() if not all(map(find_spec, needed))]
 
 
 def _setup(namespace: dict[str, object]) -> None:
@@ -50,13 +56,13 @@ def _seed(_: dict[str, object]) -> None:
 _prose = Sybil(
     parsers=[CodeBlockParser(language="python", evaluator=PythonEvaluator())],
     patterns=["*.md"],
-    excludes=[] if find_spec("jax") else _JAX_PAGES,
+    excludes=[f"**/{page}" for page in _MISSING],
     setup=_seed,
 )
 _docstrings = Sybil(
     parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
     patterns=["*.py"],
-    excludes=_JAX,
+    excludes=_OTHERS,
     document_types={".py": PythonDocStringDocument},
     setup=_setup,
 )

@@ -1,6 +1,8 @@
-"""What an installed wheel must do, with nothing else there: ``python -I tests/installed.py FILE``.
+"""What an installed wheel must do, with nothing but torch or JAX there:
+``python -I tests/installed.py FILE MODULE FRAMEWORK``.
 
-Says how long the import takes and what it imports, then runs the examples of a document.
+Says how long the import of the module takes and what it imports beside the framework, then runs the
+examples of a document.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import time
 from importlib import metadata
 from pathlib import Path
 
-OPTIONAL = ("sklearn", "scipy", "pysindy", "captum", "ray", "matplotlib", "rich", "typer", "jax")
+OPTIONAL = ("sklearn", "scipy", "pysindy", "captum", "ray", "matplotlib", "rich", "typer")
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -26,17 +28,20 @@ def seconds(module: str) -> float:
     return min(times)
 
 
-def imported() -> set[str]:
-    """Distributions whose modules are there after the import, beyond those of torch."""
-    program = "import sys, torch; before = set(sys.modules); import ksubset.functional; "
+def imported(module: str, framework: str) -> set[str]:
+    """Distributions whose modules are there after the import, beyond those of the framework."""
+    program = f"import sys, {framework}; before = set(sys.modules); import {module}; "
     program += "print(*{name.partition('.')[0] for name in set(sys.modules) - before})"
     run = subprocess.run(
         [sys.executable, "-I", "-c", program], check=True, capture_output=True, text=True
     )
     names = set(run.stdout.split())
-    found = [name for name in OPTIONAL if name in names]
+    others = {"torch", "numba", "jax", "numpyro", "pyro"} - {"torch": {"torch", "numba"}}.get(
+        framework, {framework}
+    )
+    found = sorted(names & {*OPTIONAL, *others})
     if found:
-        raise SystemExit(f"import ksubset imports {', '.join(found)}")
+        raise SystemExit(f"import {module} imports {', '.join(found)}")
     packages = metadata.packages_distributions()
     return {package for name in names for package in packages.get(name, [])}
 
@@ -47,15 +52,16 @@ def main() -> None:
 
     if "site-packages" not in str(ksubset.__file__):
         raise SystemExit(f"this is not an installed ksubset: {ksubset.__file__}")
-    times = seconds("torch"), seconds("ksubset.functional")
-    print(f"import torch: {times[0]:.2f} s; ksubset.functional with it: {times[1]:.2f} s")
-    print(f"imported beside torch: {', '.join(sorted(imported()))}")
+    document, module, framework = sys.argv[1:]
+    times = seconds(framework), seconds(module)
+    print(f"import {framework}: {times[0]:.2f} s; {module} with it: {times[1]:.2f} s")
+    print(f"imported beside it: {', '.join(sorted(imported(module, framework)))}")
     namespace: dict[str, object] = {}
-    blocks = BLOCK.findall(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    blocks = BLOCK.findall(Path(document).read_text(encoding="utf-8"))
     start = time.perf_counter()
     for block in blocks:
-        exec(compile(block, sys.argv[1], "exec"), namespace)
-    print(f"{len(blocks)} examples of {sys.argv[1]}: {time.perf_counter() - start:.1f} s")
+        exec(compile(block, document, "exec"), namespace)
+    print(f"{len(blocks)} examples of {document}: {time.perf_counter() - start:.1f} s")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise ImportError("ksubset.numpyro needs numpyro: pip install 'ksubset[numpyro]'") from error
 
-__all__ = ["KSubset", "SimpleKSubset", "k_hot"]
+__all__ = ["KSubset", "SimpleKSubset"]
 
 
 class _KHot(constraints.Constraint):
@@ -74,7 +74,6 @@ class _ExtendedRealVector(constraints.Constraint):
         return isinstance(other, _ExtendedRealVector)
 
 
-k_hot = _KHot
 extended_real_vector = _ExtendedRealVector()
 
 
@@ -184,7 +183,21 @@ class KSubset(Distribution):
 
 
 class SimpleKSubset(KSubset):
-    """:class:`KSubset` whose samples have SIMPLE's gradient, for losses of samples."""
+    """:class:`KSubset` whose samples have SIMPLE's gradient, for losses of samples.
+
+    Args:
+        k: an int, or integers broadcast over the batch.
+        logits: (..., n).
+        mask: boolean, broadcast to the logits; False forbids an item.
+        validate_args: check values.
+
+    Examples:
+        >>> from ksubset.numpyro import SimpleKSubset
+        >>> def first(logits):
+        ...     return SimpleKSubset(2, logits).rsample(jax.random.key(0))[0]
+        >>> jax.grad(first)(jnp.zeros(5)).round(2)
+        Array([ 0.24, -0.06, -0.06, -0.06, -0.06], dtype=float32)
+    """
 
     reparametrized_params = ["logits"]
 

@@ -55,6 +55,17 @@ def _infer_jvp(primals: Any, tangents: Any) -> Any:
 
 
 @jax.custom_jvp
+def tilted(logits: Array, k: Array) -> Array:
+    """Tilted logits alone: what does not change when all logits shift passes its derivative on."""
+    return _primitives.tilt(logits, k)[0]
+
+
+@tilted.defjvp
+def _tilted_jvp(primals: Any, tangents: Any) -> Any:
+    return tilted(*primals), tangents[0]
+
+
+@jax.custom_jvp
 def attach(value: Array, surrogate: Array) -> Array:
     """The value of one formula, with the derivative of another that equals it."""
     return value
@@ -76,8 +87,8 @@ def entropy(logits: Array, k: Array) -> Array:
 @entropy.defjvp
 def _entropy_jvp(primals: Any, tangents: Any) -> Any:
     logits, k = primals
-    tilted = infer(logits, k).tilted
-    product = _primitives.covariance_product(tilted, k, finite(tilted))
+    t = tilted(logits, k)
+    product = _primitives.covariance_product(t, k, finite(t))
     return entropy(logits, k), -(product * tangents[0]).sum(-1)
 
 
@@ -137,8 +148,8 @@ def divergence_to_uniform(logits: Array, k: Array) -> Array:
 @divergence_to_uniform.defjvp
 def _to_uniform_jvp(primals: Any, tangents: Any) -> Any:
     logits, k = primals
-    tilted = infer(logits, k).tilted
-    product = _primitives.covariance_product(tilted, k, finite(tilted))
+    t = tilted(logits, k)
+    product = _primitives.covariance_product(t, k, finite(t))
     return divergence_to_uniform(logits, k), (product * tangents[0]).sum(-1)
 
 
@@ -191,16 +202,15 @@ def _log_outcomes(t: Array) -> tuple[Array, Array]:
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4))
 def simple(logits: Array, k: Array, keys: Array, random: str, most: int) -> Array:
     """Samples (*samples, ..., n) for keys (*samples, ..., words), with SIMPLE's derivative."""
-    tilted, _ = _primitives.tilt(logits, k)
-    return _draw(tilted, k, keys, random, most)
+    return _draw(tilted(logits, k), k, keys, random, most)
 
 
 @simple.defjvp
 def _simple_jvp(random: str, most: int, primals: Any, tangents: Any) -> Any:
     logits, k, keys = primals
-    tilted = infer(logits, k).tilted
-    z = _draw(tilted, k, keys, random, most)
-    moved = _primitives.covariance_product(tilted, k, tangents[0])
+    t = tilted(logits, k)
+    z = _draw(t, k, keys, random, most)
+    moved = _primitives.covariance_product(t, k, tangents[0])
     return z, jnp.broadcast_to(moved, z.shape)
 
 

@@ -126,7 +126,7 @@ def _until_accepted(
         result: (rows, ...), for those that do not.
     """
     rows = needed.shape[0]
-    several = min(rows, max(8, rows // 8))
+    several = min(rows, max(8, rows // 4))
 
     def tried(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         pending, number, result = state
@@ -138,14 +138,11 @@ def _until_accepted(
         result = result.at[target].set(new, mode="drop")
         return pending.at[target].set(False, mode="drop"), number + 1, result
 
-    new, accepted = attempt(jnp.arange(rows), jnp.zeros((rows,), jnp.int32))
-    taken = accepted & needed
-    result = jnp.where(taken.reshape(-1, *(1 for _ in result.shape[1:])), new, result)
     limit = _TRIES * -(-rows // several)
     pending, _, result = lax.while_loop(
         lambda state: state[0].any() & (state[1] < limit),
         tried,
-        (needed & ~accepted, jnp.int32(1), result),
+        (needed, jnp.int32(0), result),
     )
     return result, pending
 

@@ -11,6 +11,8 @@ from jax import Array, lax
 from ksubset.jax._coins import coins, zeros
 from ksubset.jax._drawing import Reduced
 
+Jet = tuple[Array, Array]  # a polynomial and its derivative, (rows, width)
+
 
 def exchange(t: Array, k: Array, z: Array, v: Array, *, most: int) -> Array:
     """sum_j r_ij v_j at chosen items i and sum_i r_ij v_i at items j that are not.
@@ -35,9 +37,7 @@ def _form(reduced: Reduced, chosen: Array, other: Array, width: int, a: Array, b
     start = zeros(a[:, :1]) + jnp.zeros(width, a.dtype)
     one = start.at[:, 0].set(1)
 
-    def multiply(
-        jet: tuple[Array, Array], side: Array, q: Array, p: Array, dq: Array, dp: Array
-    ) -> tuple[Array, Array]:
+    def multiply(jet: Jet, side: Array, q: Array, p: Array, dq: Array, dp: Array) -> Jet:
         """By q + p x with the derivatives dq + dp x, where the coin is on this side."""
 
         def times(polynomial: Array, tails: Array, heads: Array) -> Array:
@@ -48,9 +48,7 @@ def _form(reduced: Reduced, chosen: Array, other: Array, width: int, a: Array, b
         dq, dp = jnp.where(side, dq, 0), jnp.where(side, dp, 0)
         return times(jet[0], q, p), times(jet[1], q, p) + times(jet[0], dq, dp)
 
-    def grow(
-        jets: tuple[tuple[Array, Array], ...], coin: tuple[Array, ...]
-    ) -> tuple[tuple[tuple[Array, Array], ...], None]:
+    def grow(jets: tuple[Jet, Jet], coin: tuple[Array, ...]) -> tuple[tuple[Jet, Jet], None]:
         kept, rest = jets
         p, q, a, b, chosen, other = coin
         kept = multiply(kept, chosen, q, p, a * q, zeros(p))

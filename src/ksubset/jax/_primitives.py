@@ -141,7 +141,9 @@ def _linear(primitive: Primitive, linear: Sequence[int], derivative: Callable[..
 
 
 def _covariance(t: Array, k: Array, v: Array) -> Array:
-    return _spectral.covariance_product(_coins.coins(t, k), v)
+    short = t.shape[-1] <= _spectral.SHORT
+    product = _spectral.of_short_rows if short else _spectral.covariance_product
+    return product(_coins.coins(t, k), v)
 
 
 def _third(t: Array, k: Array, u: Array, v: Array) -> Array:
@@ -149,6 +151,8 @@ def _third(t: Array, k: Array, u: Array, v: Array) -> Array:
 
 
 def _moments(t: Array, k: Array) -> tuple[Array, Array]:
+    if t.shape[-1] <= _spectral.SHORT:
+        return _spectral.of_short_rows(_coins.coins(t, k), None)
     return _spectral.infer(_coins.coins(t, k))
 
 

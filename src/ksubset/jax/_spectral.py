@@ -9,7 +9,7 @@ loop over nodes, so that memory stays O(n).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
@@ -18,6 +18,7 @@ from ksubset._nodes import DOUBLE, SINGLE, Precision
 from ksubset.jax._coins import Coins, zeros
 
 Complex = tuple[Array, Array]
+SHORT = 64  # items of a row whose factors are multiplied as they are
 
 
 class Mixture(NamedTuple):
@@ -41,11 +42,18 @@ class Spectrum(NamedTuple):
     phase: Array
 
 
-def spectrum(coins: Coins, precision: Precision) -> Spectrum:
-    """The characteristic function of S - k.
+class Nodes(NamedTuple):
+    """The nodes of a row, (rows, V) each."""
 
-    Logarithms and centred phases add up without the drift of a long complex product.
-    """
+    number: Array  # N, (rows, 1)
+    omega: Array
+    sine: Array  # of omega / 2
+    cosine: Array
+    twice: Array  # 2 for a node that stands for its conjugate too; 0 for one that does not count
+
+
+def nodes(coins: Coins, precision: Precision) -> Nodes:
+    """How many there are, and which of them count."""
     dtype, n = coins.x.dtype, coins.x.shape[-1]
     free = jnp.isfinite(coins.t).sum(-1).astype(dtype)
     number = jnp.minimum(free + 1, precision.number(coins.variance))
@@ -56,15 +64,24 @@ def spectrum(coins: Coins, precision: Precision) -> Spectrum:
     active = (node <= (number - 1) / 2) & (decay < precision.decay)
     node = jnp.where(active, node, 0)
     omega = 2 * jnp.pi * node / number
-    sine = jnp.sin(omega / 2)
     cosine = jnp.sin(jnp.pi * (number - 2 * node) / (2 * number))
-
-    x, s, c = coins.x[:, None, :], sine[..., None], cosine[..., None]
-    log_modulus = 0.5 * jnp.log1p(-4 * coins.pq[:, None, :] * s**2).sum(-1)
-    turn = jnp.arctan(2 * x * s * c / (1 - 2 * x * s**2)) - omega[..., None] * x
-    phase = jnp.where(coins.up[:, None, :], -turn, turn).sum(-1) + omega * coins.excess[:, None]
     twice = jnp.where(active, jnp.where(node > 0, 2.0, 1.0), 0.0).astype(dtype)
-    return Spectrum(number, omega, sine, cosine, twice * jnp.exp(log_modulus), phase)
+    return Nodes(number, omega, jnp.sin(omega / 2), cosine, twice)
+
+
+def spectrum(coins: Coins, precision: Precision) -> Spectrum:
+    """The characteristic function of S - k.
+
+    Logarithms and centred phases add up without the drift of a long complex product.
+    """
+    at = nodes(coins, precision)
+    x, s, c = coins.x[:, None, :], at.sine[..., None], at.cosine[..., None]
+    log_modulus = 0.5 * jnp.log1p(-4 * coins.pq[:, None, :] * s**2).sum(-1)
+    turn = jnp.arctan(2 * x * s * c / (1 - 2 * x * s**2)) - at.omega[..., None] * x
+    phase = jnp.where(coins.up[:, None, :], -turn, turn).sum(-1)
+    phase += at.omega * coins.excess[:, None]
+    modulus = at.twice * jnp.exp(log_modulus)
+    return Spectrum(at.number, at.omega, at.sine, at.cosine, modulus, phase)
 
 
 def mixture(coins: Coins) -> Mixture:
@@ -86,8 +103,62 @@ def infer(coins: Coins) -> tuple[Array, Array]:
         return (sum_ + 2 * at.s * (at.real * at.s * skew - at.imag * at.c) / determinant,)
 
     (correction,) = _loop(add, mix, (mix.real, mix.imag), like=(skew,))
+    return mix.log_mass, _corrected(coins, correction)
+
+
+def _corrected(coins: Coins, correction: Array) -> Array:
+    """P(rarer side | S = k) from sum_v w_v (r_v - p) / pq."""
     correction = jnp.where(coins.up, -correction, correction)
-    return mix.log_mass, jnp.clip(coins.x + coins.pq * correction, 0, 1)
+    return jnp.clip(coins.x + coins.pq * correction, 0, 1)
+
+
+def of_short_rows(coins: Coins, v: Array | None) -> Any:
+    """:func:`infer`, or :func:`covariance_product` of v, item by item, with rows in the last
+    dimension, which is the one that runs in parallel. So few factors are multiplied as complex
+    numbers, without logarithms."""
+    at = nodes(coins, DOUBLE if coins.x.dtype == jnp.float64 else SINGLE)
+    s, c = at.sine.T, at.cosine.T  # (V, rows)
+    moments = v is None
+    v = zeros(coins.x) if v is None else coins.centre(v)
+    columns = (coins.skew.T, coins.pq.T, v.T)
+
+    def gather(sums: tuple[Array, ...], item: tuple[Array, ...]) -> tuple[Any, None]:
+        real, imag, dev_real, dev_imag = sums
+        skew, pq, v = item
+        turned = skew * s
+        ratio = 2 * pq * v * s / (c**2 + turned**2)
+        product = _multiply((real, imag), (c, turned))
+        return (*product, dev_real + ratio * turned, dev_imag + ratio * c), None
+
+    zero = zeros(s)
+    sums, _ = lax.scan(gather, (zero + 1, zero, zero, zero), columns)
+    real, imag, *deviation = sums
+    # Each factor is without its e^(i omega / 2), and all are without e^(-i omega k).
+    turn = at.omega.T * (0.5 * v.shape[-1] - coins.k)
+    weights = _multiply((real, imag), (jnp.cos(turn) * at.twice.T, jnp.sin(turn) * at.twice.T))
+    total = weights[0].sum(0)
+    weights = (weights[0] / total, weights[1] / total)
+    mean = (weights[0] * deviation[0] - weights[1] * deviation[1]).sum(0)
+    between = _multiply(weights, (deviation[0] - mean, deviation[1]))
+
+    def correct(_: None, item: tuple[Array, ...]) -> tuple[None, Array]:
+        turned = item[0] * s
+        across = 2 * s * (weights[0] * turned - weights[1] * c)
+        return None, (across / (c**2 + turned**2)).sum(0)
+
+    def spread(_: None, item: tuple[Array, ...]) -> tuple[None, Array]:
+        skew, pq, v = item
+        turned = skew * s
+        inverse = 1 / (c**2 + turned**2)
+        across = 2 * s * (between[0] * turned - between[1] * c)
+        square = weights[0] * (c**2 - turned**2) + weights[1] * (2 * c * turned)
+        return None, pq * (inverse * (across + v * square * inverse)).sum(0)
+
+    if moments:
+        _, correction = lax.scan(correct, None, columns)
+        return jnp.log(total / at.number[:, 0]), _corrected(coins, correction.T)
+    _, product = lax.scan(spread, None, columns)
+    return product.T
 
 
 def covariance_product(coins: Coins, v: Array) -> Array:

@@ -149,7 +149,7 @@ def covariance_product(
     shape = jnp.shape(v)[:-1]
     given = problem(logits, k, mask, more={"v": shape}, validate_args=validate_args)
     v = jnp.broadcast_to(given.vector("v", v), given.logits.shape)
-    tilted = _derivatives.infer(given.logits, given.k).tilted
+    tilted = _derivatives.tilted(given.logits, given.k)
     return _primitives.covariance_product(tilted, given.k, v).astype(given.dtype)
 
 
@@ -175,7 +175,7 @@ def covariance_matrix(
                [-0.25,  0.25]], dtype=float32)
     """
     given = problem(logits, k, mask, validate_args=validate_args)
-    tilted = _derivatives.infer(given.logits, given.k).tilted
+    tilted = _derivatives.tilted(given.logits, given.k)
     return _matrix(given, tilted).astype(given.dtype)
 
 
