@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from problems import INF, LARGE, TOLERANCES, Problem, large, product_plan, small
+from problems import INF, TOLERANCES, Problem, large, product_plan, small
 from test_contract import Report
 from torch import Tensor
 
@@ -70,13 +70,12 @@ def check_all(problems: list[Problem], dtype: torch.dtype) -> None:
     report.verdict()
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 11, 14])
+@pytest.mark.parametrize("n", [1, 3, 8, 14])
 def test_against_enumeration(n: int, dtype: torch.dtype) -> None:
     check_all([p for p in small() if len(p.logits) == n], dtype)
 
 
-@pytest.mark.parametrize("scale", [1.0, 30.0])
-@pytest.mark.parametrize("n", LARGE)
+@pytest.mark.parametrize(("n", "scale"), [(1000, 30.0), (10_000, 1.0)])
 def test_against_the_log_space_dp(n: int, scale: float, dtype: torch.dtype) -> None:
     check_all(list(large(n, scale)), dtype)
 
@@ -99,7 +98,9 @@ ONCE = {"covariance_product", "covariance_matrix", "pairwise_marginals"}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize(("n", "k"), [(9, 3), (40, 30)])
+@pytest.mark.parametrize(
+    ("n", "k", "dtype"), [(9, 3, "float64"), (80, 60, "float32")], indirect=["dtype"]
+)
 def test_derivatives_are_those_of_torch(name: str, n: int, k: int, dtype: torch.dtype) -> None:
     """Values, gradients and second derivatives, by all ways there are to them."""
     bound = 1e-12 if dtype == torch.float64 else 2e-5
