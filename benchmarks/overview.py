@@ -105,7 +105,7 @@ def table(found: dict[str, dict[Shape, Line]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def draw(found: dict[str, dict[Shape, Line]], machines: list[str]) -> Figure:
+def draw(found: dict[str, dict[Shape, Line]]) -> Figure:
     """Ratios to the fastest baseline, a row of the chart for each shape."""
     shapes = shapes_of(found)
     figure, panel = plt.subplots(figsize=(8.4, 0.38 * len(shapes) + 1.7), layout="constrained")
@@ -127,9 +127,6 @@ def draw(found: dict[str, dict[Shape, Line]], machines: list[str]) -> Figure:
     panel.spines[["top", "right", "left"]].set_visible(False)
     panel.tick_params(axis="y", length=0)
     figure.legend(loc="outside upper center", ncols=len(found), frameon=False, fontsize=9)
-    figure.text(
-        0.995, 0.005, "; ".join(machines), ha="right", va="bottom", fontsize=6.5, color="#777777"
-    )
     return figure
 
 
@@ -148,7 +145,7 @@ def main() -> None:
         raise ValueError(f"{page} must have one block <!-- overview -->, it has {count}")
     page.write_text(filled, encoding="utf-8")
     plt.rcParams["svg.hashsalt"] = "ksubset"  # the same picture for the same numbers
-    draw(found, machines).savefig(DOCS / "pictures" / "benchmarks.svg", metadata={"Date": None})
+    draw(found).savefig(DOCS / "pictures" / "benchmarks.svg", metadata={"Date": None})
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def ways(device: str) -> list[Way]:
     threads = torch.get_num_threads()
     if device == "cuda":
         return [
-            Way("as a user calls it (eager)", threads),
             Way("captured CUDA graphs (kernel time)", threads, graphs=True),
+            Way("as a user calls it (eager)", threads),
         ]
     one = Way("one thread", 1)
     return [one] if threads == 1 else [one, Way(f"all {threads} threads", threads)]
