@@ -15,7 +15,7 @@ from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
 from ksubset import oracle
 from ksubset.kernels.cpu.series import powers_for
-from ksubset.kernels.cuda import long, rows
+from ksubset.kernels.cuda import long, moments, rows
 from ksubset.kernels.cuda.sampling import accept
 
 TOLERANCE = TOLERANCES[torch.float32]
@@ -70,6 +70,48 @@ def check_moments() -> None:
             assert (marginals[i] - p.marginals).abs().max() <= TOLERANCE.marginals, p.name
             for value, truth in ((log_partition, p.log_partition), (entropy, p.entropy)):
                 assert abs(value[i] - truth) <= TOLERANCE.scalar * (1 + abs(truth)), p.name
+
+
+@contextmanager
+def without(name: str) -> Iterator[None]:
+    """Without a function of moments.py: a row that needs it fails."""
+    function = getattr(moments, name)
+    setattr(moments, name, None)
+    yield
+    setattr(moments, name, function)
+
+
+def check_power_sums() -> None:
+    """Light coins and many go by power sums, few and heavy ones node by node."""
+    generator = torch.Generator().manual_seed(7)
+    cases = (
+        (90, 3, 0.2, "_over_nodes"),
+        (300, 135, 0.1, "_over_nodes"),  # some likely show heads
+        (60, 8, 1.5, "_from_power_sums"),
+    )
+    for n, count, scale, unused in cases:
+        logits = scale * torch.randn(2, n, generator=generator)
+        logits[1, 3], logits[1, 5] = INF, -INF
+        k = torch.tensor([count, count + 1])
+        v = torch.randn(2, n, generator=generator) + 1000
+        with without(unused):
+            log_partition, marginals, tilted, _, _, entropy = rows.infer(logits, k)
+            product = rows.covariance_product(tilted, k, v)
+            if n < 100:
+                check_swaps_of(rows, logits, k)
+        for row in range(2):
+            free = logits[row].isfinite()
+            truth = oracle.LogSpaceDP(logits[row, free].double(), count)
+            for value, exact in (
+                (log_partition, truth.log_partition()), (entropy, truth.entropy()),
+            ):  # fmt: skip
+                assert abs(value[row] - exact) <= TOLERANCE.scalar * (1 + abs(exact))
+            error = (marginals[row, free] - truth.marginals()).abs().max()
+            assert error <= TOLERANCE.marginals
+            exact = truth.covariance_product(v[row, free].double())
+            first, second = TOLERANCE.covariance
+            bound = first * exact.abs().max() + second * (v[row] - v[row].mean()).abs().max()
+            assert (product[row, free] - exact).abs().max() <= bound
 
 
 def _check_samples(logits: torch.Tensor, k: torch.Tensor, rounds: int, draws: int) -> None:

@@ -31,6 +31,7 @@ PARTS = [
     ["check_moments", "check_swaps_of_long_rows"],
     ["check_long_rows", "check_one_k_for_all_rows"],
     ["check_levels_far_apart", "check_long_samples"],
+    ["check_power_sums"],
 ]
 
 PARTS_OF_DOUBLES = [
