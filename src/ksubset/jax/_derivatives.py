@@ -221,8 +221,9 @@ def _draw(tilted: Array, k: Array, keys: Array, random: str, most: int) -> Array
     heads = _primitives.sample(
         full, jnp.broadcast_to(k, full.shape[:-1]), keys, random=random, most=most
     )
-    heads = heads.astype(tilted.dtype)
-    return jnp.where(jnp.isnan(full).any(-1, keepdims=True), jnp.nan, heads)
+    # A row that admits no sample, or one that was not accepted in all its tries.
+    missing = jnp.isnan(full).any(-1) | (heads.sum(-1) != k)
+    return jnp.where(missing[..., None], jnp.nan, heads.astype(tilted.dtype))
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(3, 4, 5))
