@@ -164,3 +164,22 @@ def test_a_wrong_weight_of_nodes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(kernels.Mixture, "transform", wrong)
     with pytest.raises(AssertionError, match="off by"):
         test_against_the_log_space_dp(300, 3.0, torch.float64, torch.device("cpu"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_logits_of_ten_thousand(dtype: torch.dtype, device: torch.device) -> None:
+    """Spread, at two values with ties, and far from zero."""
+    logits = torch.randn(3, 64, dtype=dtype)
+    logits[0] *= 1e4
+    logits[1] = 1e4 * logits[1].sign()
+    logits[2] += 1e4
+    v = torch.randn(3, 64, dtype=dtype)
+    sizes, weights = ksubset.between(6, 8), torch.zeros(9).index_fill(0, torch.arange(6), -INF)
+    mu = ksubset.marginals(logits.to(device), sizes).cpu()
+    product = ksubset.covariance_product(logits.to(device), sizes, v.to(device)).cpu()
+    chances = ksubset.size_probabilities(logits.to(device), sizes).cpu()
+    for row in range(3):
+        truth = oracle.LogSpaceDP(logits[row], 8, weights)
+        close(mu[row], truth.marginals(), TOLERANCES[dtype])
+        close(product[row], truth.covariance_product(v[row]), TOLERANCES[dtype])
+        close(chances[row, :9], truth.size_probabilities(), TOLERANCES[dtype])

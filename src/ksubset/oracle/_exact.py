@@ -245,7 +245,7 @@ def _elementary(weights: Tensor) -> Tensor:
     return result
 
 
-def log_partition_autodiff(logits: Tensor, k: int) -> Tensor:
+def log_partition_autodiff(logits: Tensor, k: int, smallest: int | None = None) -> Tensor:
     r"""The paper's algorithm 1 in log space, for automatic differentiation: (..., n) -> (...).
 
     The log-partition function :math:`A` by
@@ -256,6 +256,7 @@ def log_partition_autodiff(logits: Tensor, k: int) -> Tensor:
     Args:
         logits: (..., n), finite.
         k: the size of the subsets, the same in every row.
+        smallest: the smallest size, if there are several: all up to k.
 
     Returns:
         (...), in the type of the logits.
@@ -273,4 +274,4 @@ def log_partition_autodiff(logits: Tensor, k: int) -> Tensor:
     for theta in logits.unbind(-1):
         shifted = torch.cat([outside, table[..., :-1]], -1) + theta.unsqueeze(-1)
         table = torch.stack([table, shifted]).logsumexp(0)
-    return table[..., k]
+    return table[..., k if smallest is None else smallest :].logsumexp(-1)
