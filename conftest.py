@@ -19,6 +19,7 @@ _OTHERS = ["**/ksubset/jax/*.py", "**/ksubset/numpyro.py"]
 _OTHERS += [] if find_spec("pyro") else ["**/ksubset/pyro.py"]
 _PAGES = {
     "docs/jax.md": ("jax",),
+    "docs/howto/rewiring.md": ("torch_geometric",),
     "docs/howto/jax-models.md": ("equinox", "flax", "jax", "numpyro", "pyro"),
 }
 _MISSING = [page for page, needed in _PAGES.items() if not all(map(find_spec, needed))]
