@@ -71,3 +71,62 @@ def test_a_row_does_not_depend_on_its_batch() -> None:
     for row in (0, 7, 39):
         alone = ksubset.marginals(logits[row], ksubset.between(3, 6))
         torch.testing.assert_close(alone, whole[row], rtol=0, atol=1e-7)
+
+
+def _gradients(z: torch.Tensor, logits: torch.Tensor, v: torch.Tensor) -> list[torch.Tensor]:
+    (alone,) = torch.autograd.grad((z * v).sum(), logits, retain_graph=True)
+    (first,) = torch.autograd.grad((z * v).sum(), logits, create_graph=True)
+    (second,) = torch.autograd.grad(first.square().sum(), logits)
+    return [first, alone, second]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("samples", [(), (3,)], ids=str)
+def test_samples_have_the_gradient_of_the_marginals(
+    samples: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Rows that the kernel of samples leaves among them."""
+    logits = 2 * torch.randn(21, 11, dtype=dtype)
+    logits[3, 2], logits[7, :4], logits[20, 5], logits[9, 1] = INF, -INF, 1e4, -1e4
+    mask = torch.rand(21, 11) > 0.1
+    sizes = ksubset.between(2, 4)
+    v = torch.randn(*samples, 21, 11, dtype=dtype)
+    for given in (None, mask):
+        one, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+        z = ksubset.simple(one, sizes, samples, mask=given)
+        mu = ksubset.marginals(other, sizes, mask=given, method="spectral").expand(z.shape)
+        assert ((z == 0) | (z == 1)).all()
+        assert ((z.sum(-1) >= 2) & (z.sum(-1) <= 4)).all()
+        assert (z[..., 3, 2] == 1).all() or given is not None
+        for found, truth in zip(_gradients(z, one, v), _gradients(mu, other, v), strict=True):
+            close(found, truth.double(), TOLERANCES[dtype], 8.0)
+
+
+def test_a_sample_does_not_depend_on_its_batch() -> None:
+    """Nor on how samples are spread over the lanes, nor on the rows beside it that are left."""
+    logits, sizes = torch.randn(40, 13), ksubset.between(3, 6)
+    seed = torch.tensor(5)
+    from ksubset.kernels.cpu import size_samples
+
+    whole = size_samples.draw(logits, 3, 6, seed, 3, False)
+    few = size_samples.draw(logits[:1], 3, 6, seed, 3, False)
+    assert (whole.samples[0, :1] == few.samples[:1, 0]).all()
+    bad = logits.clone()
+    bad[17, 3] = INF
+    one, other = (
+        ksubset.sample(x, sizes, generator=torch.Generator().manual_seed(1)) for x in (logits, bad)
+    )
+    rest = torch.arange(40) != 17
+    assert (one[rest] == other[rest]).all()
+    assert other[17, 3] == 1
+
+
+def test_values_that_samples_cannot_have() -> None:
+    logits = torch.randn(4, 6)
+    logits[2, 1] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        ksubset.sample(logits, ksubset.between(1, 3))
+    assert ksubset.sample(logits, ksubset.between(1, 3), validate_args=False)[2].isnan().all()
+    logits[2] = -INF
+    with pytest.raises(ValueError, match="number of allowed items"):
+        ksubset.sample(logits, ksubset.between(1, 3))

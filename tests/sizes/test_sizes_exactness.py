@@ -67,10 +67,25 @@ def test_sizes_from_a_wrong_distribution_fail(monkeypatch: pytest.MonkeyPatch) -
         mixed = 0.98 * chances + 0.02 * (chances > 0) / (chances > 0).sum(-1, keepdim=True)
         return right(mixed, first, seeds)
 
-    assert p_value(ksubset.sample(logits, sizes, (DRAWS,)), truth) > FALSE_ALARM
+    def drawn() -> Tensor:
+        return ksubset.sample(logits, sizes, (DRAWS,), method="spectral")
+
+    assert p_value(drawn(), truth) > FALSE_ALARM
     for wrong in (even, lambda chances, first, seeds: right((chances > 0) * 1.0, first, seeds)):
         monkeypatch.setattr(_sized, "draw_sizes", wrong)
-        assert p_value(ksubset.sample(logits, sizes, (DRAWS,)), truth) < FALSE_ALARM
+        assert p_value(drawn(), truth) < FALSE_ALARM
+
+
+def test_samples_of_slightly_other_weights_fail() -> None:
+    """A size that weighs three per cent more."""
+    logits, sizes = 1.5 * torch.randn(7), ksubset.at_most(6)
+    z = ksubset.sample(logits, sizes, (DRAWS,))
+    weights = torch.zeros(8)
+    weights[7] = -INF
+    assert p_value(z, SizedEnumeration(logits.double(), weights)) > FALSE_ALARM
+    chances = ksubset.size_probabilities(logits, sizes)
+    weights[chances.argmax()] += 0.03
+    assert p_value(z, SizedEnumeration(logits.double(), weights)) < FALSE_ALARM
 
 
 def test_a_seed_gives_the_same_samples(device: torch.device) -> None:

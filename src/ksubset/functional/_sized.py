@@ -17,7 +17,7 @@ from ksubset._arguments import (
     reads_values,
 )
 from ksubset._checks import Names
-from ksubset.functional import _primitives
+from ksubset.functional import _primitives, _sized_simple
 from ksubset.functional._attach import attach
 from ksubset.functional._by_size import of_sizes
 from ksubset.functional._mixed import Mixture, mixture
@@ -268,6 +268,11 @@ def simple(
     """The size from its own distribution, then a subset of that size; the gradient is that of the
     marginals."""
     sample_shape = check_sample_shape(sample_shape)
+    known = _sized_simple.simple(
+        logits, k, sample_shape, mask, generator, method, validate_args, draw_sizes
+    )
+    if known is not None:
+        return known
     found = _law(logits, k, method, mask=mask, validate_args=validate_args)
     given = found.problem.given
     drawn = draw(found, math.prod(sample_shape), generator)

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu import nested, sizes
+from ksubset.kernels.cpu import nested, size_samples, sizes
 from ksubset.kernels.cpu.compile import folders
 from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
@@ -29,6 +29,7 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
     assert known is not None
     tilted, own, centre = known[3:6]
     sizes.covariance_product(tilted, own, centre, 1, torch.zeros(1, 3, dtype=dtype), weights)
+    size_samples.draw(logits[:1, :3], 1, 2, torch.tensor(0), 1, True)
     if dtype == torch.float64:
         nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, 3, dtype=dtype))
     return folders()

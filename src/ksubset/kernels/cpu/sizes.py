@@ -25,8 +25,8 @@ from ksubset.kernels.cpu.threads import share
 __all__ = ["covariance_product", "infer", "serves"]
 
 _MOST_HEADS = 24  # of wider tables the nodes are as fast
-_FAR = 300.0  # logits and shifts beyond that
-_LONGEST = 40.0  # log-weights beyond that, which might overflow
+FAR = 300.0  # logits and shifts beyond that
+LONGEST = 40.0  # log-weights beyond that, which might overflow
 
 
 def serves(rows: Tensor, last: int) -> bool:
@@ -69,7 +69,7 @@ def _centre(first, last, logits, low, high, centre):
         for lane in range(have):
             row = r + lane
             least, most = max(low[row], 1), min(high[row], n - 1)
-            if not ends[lanes + lane] < _FAR or least > most or low[row] == high[row]:
+            if not ends[lanes + lane] < FAR or least > most or low[row] == high[row]:
                 odd += 1
                 continue
             centre[row] = min(max(int(ends[lane] + 0.5), least), most)
@@ -131,7 +131,7 @@ def _infer(
                 suffix[j * lanes + lane] = 0
             suffix[(top + 1) * lanes + lane] = 0
             steep = max(own[lane] * (centre[row] - low[row]), own[lane] * (centre[row] - high[row]))
-            far = steep > _LONGEST or not abs(own[lane]) < _FAR
+            far = steep > LONGEST or not abs(own[lane]) < FAR
             for j in range(start, top + 1):
                 inside = low[row] <= j <= high[row] and not far
                 weight = -own[lane] * (j - centre[row])

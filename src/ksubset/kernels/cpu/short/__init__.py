@@ -32,7 +32,7 @@ from ksubset.kernels.cpu.short.lanes import (
     scatter,
 )
 from ksubset.kernels.cpu.short.product import covariance_product
-from ksubset.kernels.cpu.short.sampling import sample
+from ksubset.kernels.cpu.short.sampling import decide, follow, keys_of, sample
 from ksubset.kernels.cpu.short.swap import add_product
 from ksubset.kernels.cpu.short.tilt import tilt, toss
 
@@ -48,11 +48,14 @@ __all__ = [
     "any_odd",
     "convert",
     "covariance_product",
+    "decide",
+    "follow",
     "gather",
     "gather_counts",
     "infer",
     "is_short",
     "keep",
+    "keys_of",
     "logarithms",
     "pairs",
     "put_back",

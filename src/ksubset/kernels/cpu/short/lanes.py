@@ -30,8 +30,8 @@ MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a flo
 RARE, ODD, SIGN, KEPT = 0, 1, 2, 3
 # Not kept: the logarithm of the odds, whether there is nothing to choose, by how much logits were
 # shifted; how many items are coins and, if not all, the mean and mean square of their logits, and
-# those up to which others are never chosen.
-ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, MARKS = 3, 4, 5, 6, 7, 8, 9, 10
+# those up to which others are never chosen; by how much the logits of the coins were shifted.
+ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, SHIFT_OF_COINS, MARKS = 3, 4, 5, 6, 7, 8, 9, 10, 11
 # In place of a logit that is, or is as good as, infinite: no coin, it falls tails for sure (times
 # the sign).
 NO_COIN = -1e30

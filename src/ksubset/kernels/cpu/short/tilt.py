@@ -14,6 +14,7 @@ from ksubset.kernels.cpu.short.lanes import (
     ODDS,
     RARE,
     SHIFT,
+    SHIFT_OF_COINS,
     SIGN,
     SQUARE,
 )
@@ -123,6 +124,7 @@ def tilt(theta, n, marks, scratch, heads, tails):
     for i in range(0, n * lanes, lanes):
         store(theta, i, load(theta, i) + side * c)
     store(marks, SHIFT * lanes, side * c)
+    store(marks, SHIFT_OF_COINS * lanes, side * (base + drift))
     # Far from zero, c has no room for the digits that matter.
     store(marks, ODD * lanes, strange + pending + choose(absolute(c), 1000.0, one, zero))
 
