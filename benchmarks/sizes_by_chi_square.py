@@ -21,7 +21,7 @@ from ksubset.functional import _sized
 from ksubset.oracle import SizedEnumeration
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/sizes"))
-from sized_problems import KINDS
+from sized_problems import KINDS  # type: ignore[import-not-found]
 
 N = 8
 AT_ONCE = 500_000

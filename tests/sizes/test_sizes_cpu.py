@@ -27,8 +27,8 @@ def test_tables_and_nodes_agree(n: int, low: int, high: int, dtype: torch.dtype)
         weights[::3, -1] = -INF  # rows with bounds of their own
         if high - low < 2:
             weights[::3, -1] = 0
-        found = compiled.infer(logits, weights, low)
-        assert found is not None
+        found, left = compiled.infer(logits, weights, low)
+        assert left is None
         wide = logits.double()
         truth = nodes.infer(wide, weights, low, True)
         for one, other in zip(found[:3], truth[:3], strict=True):
@@ -42,14 +42,20 @@ def test_tables_and_nodes_agree(n: int, low: int, high: int, dtype: torch.dtype)
 
 
 def test_rows_out_of_the_ordinary_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a word: the nodes take them."""
+    """Without a word: the nodes take them, and them only."""
     logits = torch.randn(5, 12)
     weights = torch.zeros(5, 3).double()
-    assert compiled.infer(logits, weights, 2) is not None
+    right, left = compiled.infer(logits, weights, 2)
+    assert left is None
     for value in (INF, -INF, torch.nan, 1e6):
         bad = logits.clone()
         bad[3, 4] = value
-        assert compiled.infer(bad, weights, 2) is None
+        assert compiled.infer(bad, weights, 2)[1].tolist() == [3]
+        found = nodes.infer(bad, weights, 2, True)
+        truth = nodes.infer(bad[3:4], weights[3:4], 2, True, "tree")
+        for one, other, own in zip(found, right, truth, strict=True):
+            assert (one[[0, 1, 2, 4]] == other[[0, 1, 2, 4]]).all()
+            torch.testing.assert_close(one[3:4], own, equal_nan=True)
     called = []
     right = compiled.infer
 

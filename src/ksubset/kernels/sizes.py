@@ -218,9 +218,19 @@ def infer(
     logits, weights, centre and log sum_j e^weight(j) P(S = j), in the widest type."""
     last = first + log_weights.shape[-1] - 1
     compiled = _compiled(logits, last, method) if flat and len(logits) else None
-    found: tuple[Tensor, ...] | None = compiled and compiled.infer(logits, log_weights, first)
-    if found is not None:
+    if compiled:
+        found: tuple[Tensor, ...]
+        found, left = compiled.infer(logits, log_weights, first)
+        if left is not None:
+            own = _infer(logits[left], log_weights[left], first, flat)
+            for whole, part in zip(found, own, strict=True):
+                whole[left] = part.to(whole.dtype)
         return found
+    return _infer(logits, log_weights, first, flat)
+
+
+def _infer(logits: Tensor, log_weights: Tensor, first: int, flat: bool) -> tuple[Tensor, ...]:
+    """By torch operations."""
     sizes, shift = centred(logits, log_weights, first, flat)
     mix = mixture(sizes)
     coins = mix.coins

@@ -25,8 +25,7 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
         cpu.infer(logits, k)
         cpu.tilt(logits, k)
     weights = torch.zeros(1, 2, dtype=dtype)
-    known = sizes.infer(torch.zeros(1, 3, dtype=dtype), weights, 1)
-    assert known is not None
+    known, _ = sizes.infer(torch.zeros(1, 3, dtype=dtype), weights, 1)
     tilted, own, centre = known[3:6]
     sizes.covariance_product(tilted, own, centre, 1, torch.zeros(1, 3, dtype=dtype), weights)
     size_samples.draw(logits[:1, :3], 1, 2, torch.tensor(0), 1, True)

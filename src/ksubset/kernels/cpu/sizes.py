@@ -3,7 +3,7 @@
 With so few items, a table of P(S_i = j) over the first i items and one of what the others add,
 weighted by the sizes they lead to, take less work than nodes. Every term is positive, so that a
 weight may grow from the centre. Rows with anything out of the ordinary are not for these kernels:
-they return how many there are.
+they are noted in a list, and the nodes take them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ksubset.kernels import cpu
 from ksubset.kernels.cpu.compile import allocating, inlined, kernel
-from ksubset.kernels.cpu.entries import _floats, _integers, _wide
+from ksubset.kernels.cpu.entries import _bytes, _floats, _integers, _wide
 from ksubset.kernels.cpu.short import gather, is_short, scatter
 from ksubset.kernels.cpu.simd import absolute, choose, exp_negative, fill, load, store, width
 from ksubset.kernels.cpu.threads import share
@@ -48,7 +48,7 @@ def _toss(t, n, heads, tails):
 
 
 @allocating
-def _centre(first, last, logits, low, high, centre):
+def _centre(first, last, left, logits, low, high, centre):
     n, odd = logits.shape[-1], 0
     lanes = width(logits)
     theta = np.empty(n * lanes, logits.dtype)
@@ -70,6 +70,7 @@ def _centre(first, last, logits, low, high, centre):
             row = r + lane
             least, most = max(low[row], 1), min(high[row], n - 1)
             if not ends[lanes + lane] < FAR or least > most or low[row] == high[row]:
+                left[row] = 1
                 odd += 1
                 continue
             centre[row] = min(max(int(ends[lane] + 0.5), least), most)
@@ -94,7 +95,7 @@ def _prefix(n, last, heads, tails, prefix):
 
 @allocating
 def _infer(
-    first, last, start, logits, tilted, centre, low, high,
+    first, last, left, start, logits, tilted, centre, low, high,
     whole, marginals, chances, weights, log_mass,
 ):  # fmt: skip
     n, sizes = logits.shape[-1], weights.shape[-1]
@@ -137,16 +138,20 @@ def _infer(
                 weight = -own[lane] * (j - centre[row])
                 suffix[j * lanes + lane] = math.exp(weight) if inside else 0.0
                 weights[row, j - start] = weight if inside else -np.inf
-            odd += lane < have and far
+            if lane < have and far:
+                left[row] = 1
+                odd += 1
         mass = fill(t, 0.0)
         for j in range(start, top + 1):
             mass = mass + load(suffix, j * lanes) * load(prefix, n * line + (j + 1) * lanes)
         store(own, 3 * lanes, mass)
         for lane in range(have):
+            row = r + lane
             if not own[3 * lanes + lane] > 0:
+                left[row] = 1
                 odd += 1
                 continue
-            row, inverse = r + lane, 1 / own[3 * lanes + lane]
+            inverse = 1 / own[3 * lanes + lane]
             log_mass[row] = math.log(own[3 * lanes + lane])
             value = log_mass[row] - math.log(own[lanes + lane]) + own[2 * lanes + lane]
             whole[row] = value - np.float64(own[lane]) * centre[row]
@@ -274,21 +279,21 @@ def _kernels(dtype: Any) -> tuple[Any, Any, Any]:
     """As in :mod:`.entries`."""
 
     @kernel
-    def centre_of_sizes(first, last, rows, n, logits, low, high, centre):
+    def centre_of_sizes(first, last, rows, n, left, logits, low, high, centre):
         return _centre(
-            first, last, _floats(logits, (rows, n), dtype), _integers(low, rows),
-            _integers(high, rows), _integers(centre, rows),
+            first, last, _bytes(left, rows), _floats(logits, (rows, n), dtype),
+            _integers(low, rows), _integers(high, rows), _integers(centre, rows),
         )  # fmt: skip
 
     @kernel
     def infer_sizes(
-        first, last, rows, n, sizes, start, logits, tilted, centre, low, high,
+        first, last, rows, n, sizes, start, left, logits, tilted, centre, low, high,
         whole, marginals, chances, weights, log_mass,
     ):  # fmt: skip
         shape, by_size = (rows, n), (rows, sizes)
         return _infer(
-            first, last, start, _floats(logits, shape, dtype), _floats(tilted, shape, dtype),
-            _integers(centre, rows), _integers(low, rows), _integers(high, rows),
+            first, last, _bytes(left, rows), start, _floats(logits, shape, dtype),
+            _floats(tilted, shape, dtype), _integers(centre, rows), _integers(low, rows), _integers(high, rows),
             _floats(whole, rows, dtype), _floats(marginals, shape, dtype),
             _floats(chances, by_size, dtype), _floats(weights, by_size, dtype),
             _wide(log_mass, rows),
@@ -311,9 +316,9 @@ def _kernels(dtype: Any) -> tuple[Any, Any, Any]:
 _KERNELS = {torch.float32: _kernels(np.float32), torch.float64: _kernels(np.float64)}
 
 
-def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[Tensor, ...] | None:
-    """See :func:`ksubset.kernels.sizes.infer`, for weights that are 0 where they are not -inf; None
-    if there is a row that these kernels do not serve."""
+def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[tuple[Tensor, ...], Tensor | None]:
+    """See :func:`ksubset.kernels.sizes.infer`, for weights that are 0 where they are not -inf; and
+    the rows that these kernels do not serve, if there are any."""
     logits = logits.contiguous()
     (rows, n), sizes = logits.shape, log_weights.shape[-1]
     # Most often all rows are one.
@@ -324,18 +329,20 @@ def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[Tensor, ...]
     centre = torch.zeros_like(low)
     find_centre, infer_rows, _ = _KERNELS[logits.dtype]
     bounds = low.data_ptr(), high.data_ptr()
-    if share(find_centre, rows, n, logits.data_ptr(), *bounds, centre.data_ptr()):
-        return None
+    left = torch.zeros(rows, dtype=torch.uint8)
+    at = left.data_ptr()
+    odd = share(find_centre, rows, n, at, logits.data_ptr(), *bounds, centre.data_ptr())
     tilted = cpu.tilt(logits, centre)
     whole, marginals = logits.new_empty(rows), torch.empty_like(logits)
     chances, weights = (logits.new_empty(rows, sizes) for _ in range(2))
     log_mass = logits.new_empty(rows, dtype=torch.float64)
     results = (whole, marginals, chances, weights, log_mass)
-    odd = share(
-        infer_rows, rows, n, sizes, first, logits.data_ptr(), tilted.data_ptr(), centre.data_ptr(),
-        *bounds, *(x.data_ptr() for x in results),
+    odd += share(
+        infer_rows, rows, n, sizes, first, at, logits.data_ptr(), tilted.data_ptr(),
+        centre.data_ptr(), *bounds, *(x.data_ptr() for x in results),
     )  # fmt: skip
-    return None if odd else (whole, marginals, chances, tilted, weights, centre, log_mass)
+    found = whole, marginals, chances, tilted, weights, centre, log_mass
+    return found, left.nonzero().squeeze(-1) if odd else None
 
 
 def covariance_product(
