@@ -51,8 +51,8 @@ def test_rows_out_of_the_ordinary_are_left(monkeypatch: pytest.MonkeyPatch) -> N
         bad = logits.clone()
         bad[3, 4] = value
         assert compiled.infer(bad, weights, 2)[1].tolist() == [3]
-        found = nodes.infer(bad, weights, 2, True)
-        truth = nodes.infer(bad[3:4], weights[3:4], 2, True, "tree")
+        found = nodes.infer(bad, weights, 2, True, "auto")
+        truth = nodes.infer(bad[3:4], weights[3:4], 2, True)
         for one, other, own in zip(found, right, truth, strict=True):
             assert (one[[0, 1, 2, 4]] == other[[0, 1, 2, 4]]).all()
             torch.testing.assert_close(one[3:4], own, equal_nan=True)

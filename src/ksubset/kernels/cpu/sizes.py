@@ -48,7 +48,7 @@ def _toss(t, n, heads, tails):
 
 
 @allocating
-def _centre(first, last, left, logits, low, high, centre):
+def _centre(first, last, noted, logits, low, high, centre):
     n, odd = logits.shape[-1], 0
     lanes = width(logits)
     theta = np.empty(n * lanes, logits.dtype)
@@ -70,7 +70,7 @@ def _centre(first, last, left, logits, low, high, centre):
             row = r + lane
             least, most = max(low[row], 1), min(high[row], n - 1)
             if not ends[lanes + lane] < FAR or least > most or low[row] == high[row]:
-                left[row] = 1
+                noted[row] = 1
                 odd += 1
                 continue
             centre[row] = min(max(int(ends[lane] + 0.5), least), most)
@@ -95,7 +95,7 @@ def _prefix(n, last, heads, tails, prefix):
 
 @allocating
 def _infer(
-    first, last, left, start, logits, tilted, centre, low, high,
+    first, last, noted, start, logits, tilted, centre, low, high,
     whole, marginals, chances, weights, log_mass,
 ):  # fmt: skip
     n, sizes = logits.shape[-1], weights.shape[-1]
@@ -139,7 +139,7 @@ def _infer(
                 suffix[j * lanes + lane] = math.exp(weight) if inside else 0.0
                 weights[row, j - start] = weight if inside else -np.inf
             if lane < have and far:
-                left[row] = 1
+                noted[row] = 1
                 odd += 1
         mass = fill(t, 0.0)
         for j in range(start, top + 1):
@@ -148,7 +148,7 @@ def _infer(
         for lane in range(have):
             row = r + lane
             if not own[3 * lanes + lane] > 0:
-                left[row] = 1
+                noted[row] = 1
                 odd += 1
                 continue
             inverse = 1 / own[3 * lanes + lane]
@@ -279,22 +279,22 @@ def _kernels(dtype: Any) -> tuple[Any, Any, Any]:
     """As in :mod:`.entries`."""
 
     @kernel
-    def centre_of_sizes(first, last, rows, n, left, logits, low, high, centre):
+    def centre_of_sizes(first, last, rows, n, noted, logits, low, high, centre):
         return _centre(
-            first, last, _bytes(left, rows), _floats(logits, (rows, n), dtype),
+            first, last, _bytes(noted, rows), _floats(logits, (rows, n), dtype),
             _integers(low, rows), _integers(high, rows), _integers(centre, rows),
         )  # fmt: skip
 
     @kernel
     def infer_sizes(
-        first, last, rows, n, sizes, start, left, logits, tilted, centre, low, high,
+        first, last, rows, n, sizes, start, noted, logits, tilted, centre, low, high,
         whole, marginals, chances, weights, log_mass,
     ):  # fmt: skip
         shape, by_size = (rows, n), (rows, sizes)
         return _infer(
-            first, last, _bytes(left, rows), start, _floats(logits, shape, dtype),
-            _floats(tilted, shape, dtype), _integers(centre, rows), _integers(low, rows), _integers(high, rows),
-            _floats(whole, rows, dtype), _floats(marginals, shape, dtype),
+            first, last, _bytes(noted, rows), start, _floats(logits, shape, dtype),
+            _floats(tilted, shape, dtype), _integers(centre, rows), _integers(low, rows),
+            _integers(high, rows), _floats(whole, rows, dtype), _floats(marginals, shape, dtype),
             _floats(chances, by_size, dtype), _floats(weights, by_size, dtype),
             _wide(log_mass, rows),
         )  # fmt: skip
@@ -316,7 +316,9 @@ def _kernels(dtype: Any) -> tuple[Any, Any, Any]:
 _KERNELS = {torch.float32: _kernels(np.float32), torch.float64: _kernels(np.float64)}
 
 
-def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[tuple[Tensor, ...], Tensor | None]:
+def infer(
+    logits: Tensor, log_weights: Tensor, first: int
+) -> tuple[tuple[Tensor, ...], Tensor | None]:
     """See :func:`ksubset.kernels.sizes.infer`, for weights that are 0 where they are not -inf; and
     the rows that these kernels do not serve, if there are any."""
     logits = logits.contiguous()
@@ -329,8 +331,8 @@ def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[tuple[Tensor
     centre = torch.zeros_like(low)
     find_centre, infer_rows, _ = _KERNELS[logits.dtype]
     bounds = low.data_ptr(), high.data_ptr()
-    left = torch.zeros(rows, dtype=torch.uint8)
-    at = left.data_ptr()
+    noted = torch.zeros(rows, dtype=torch.uint8)
+    at = noted.data_ptr()
     odd = share(find_centre, rows, n, at, logits.data_ptr(), *bounds, centre.data_ptr())
     tilted = cpu.tilt(logits, centre)
     whole, marginals = logits.new_empty(rows), torch.empty_like(logits)
@@ -342,7 +344,7 @@ def infer(logits: Tensor, log_weights: Tensor, first: int) -> tuple[tuple[Tensor
         centre.data_ptr(), *bounds, *(x.data_ptr() for x in results),
     )  # fmt: skip
     found = whole, marginals, chances, tilted, weights, centre, log_mass
-    return found, left.nonzero().squeeze(-1) if odd else None
+    return found, noted.nonzero().squeeze(-1) if odd else None
 
 
 def covariance_product(
