@@ -30,7 +30,8 @@ class KSubsetOptimizer(BaseOptimizer):
         alpha: a ridge penalty, on coefficients of the columns as PySINDy hands them over, which
             ``normalize_columns`` changes. With ``unbias``, PySINDy fits the chosen terms anew
             without it: then it only takes part in the choice.
-        search: finish with the swap search; else the terms with the largest marginals are taken.
+        search: finish with the search of :func:`ksubset.regression.choose`; else the terms with the
+            largest marginals are taken.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
         n_restarts: laws trained side by side.

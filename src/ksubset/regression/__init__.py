@@ -4,6 +4,7 @@ import ksubset._torch  # noqa: F401
 from ksubset.regression.exchange import Exchange, swap_search
 from ksubset.regression.loss import SubsetLoss, make_problem
 from ksubset.regression.problem import GramProblem, Problem, RowProblem
+from ksubset.regression.rows import Rows
 from ksubset.regression.subset import Choice, Standardised, choose, standardise
 from ksubset.regression.training import Settings, Trained, train
 
@@ -13,6 +14,7 @@ __all__ = [
     "GramProblem",
     "Problem",
     "RowProblem",
+    "Rows",
     "Settings",
     "Standardised",
     "SubsetLoss",

@@ -11,6 +11,11 @@ import abc
 import torch
 from torch import Tensor
 
+from ksubset.regression.rows import Rows
+
+# Rows times squared columns up to which rows are factored: a few tenths of a second.
+_MOST_FACTORED = 2**31
+
 
 class Problem(abc.ABC):
     """y (m, t) explained by columns of X (m, n): what losses and search ask of it.
@@ -90,6 +95,7 @@ class GramProblem(Problem):
         gram: X'X, (n, n).
         moments: X'y, (n, t).
         totals: y'y of every target, (t,).
+        rows: X and y themselves, rotated, where they are known.
 
     Examples:
         >>> from ksubset.regression import GramProblem
@@ -100,19 +106,30 @@ class GramProblem(Problem):
                  [0., 1.]]])
     """
 
-    def __init__(self, gram: Tensor, moments: Tensor, totals: Tensor) -> None:
+    def __init__(
+        self, gram: Tensor, moments: Tensor, totals: Tensor, rows: Rows | None = None
+    ) -> None:
         self.gram, self.moments, self.totals = gram, moments, totals
         self.squares = gram.diagonal()
+        self._rows = rows
 
     @classmethod
     def from_rows(cls, x: Tensor, y: Tensor) -> GramProblem:
         """Of X (m, n) and y (m, t), in one pass over the rows."""
-        return cls(x.T @ x, x.T @ y, y.square().sum(0))
+        rows = Rows.of(x, y) if x.numel() * x.shape[1] <= _MOST_FACTORED else None
+        return cls(x.T @ x, x.T @ y, y.square().sum(0), rows)
+
+    def rows(self) -> Rows:
+        """With digits that the Gram matrix has not, where it was made from few enough rows."""
+        if self._rows is None:
+            self._rows = Rows.from_gram(self.gram, self.moments, self.totals)
+        return self._rows
 
     def target(self, index: int) -> GramProblem:
         """One target alone."""
         one = slice(index, index + 1)
-        return GramProblem(self.gram, self.moments[:, one], self.totals[one])
+        rows = self._rows and self._rows.target(index)
+        return GramProblem(self.gram, self.moments[:, one], self.totals[one], rows)
 
     def block(self, support: Tensor) -> Tensor:
         """X_S'X_S."""

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ksubset.regression.exchange import least_penalty, swap_search
+from ksubset.regression.exchange import least_penalty
 from ksubset.regression.loss import make_problem
 from ksubset.regression.problem import Problem
+from ksubset.regression.search import search as search_supports
 from ksubset.regression.training import Settings, Trained, train
 
 _CHUNK = 256  # rows
@@ -156,8 +157,9 @@ def choose(
         k: how many columns, 1 to n.
         ridge: :math:`\alpha`, the penalty on squared coefficients of the columns as they were
             given.
-        search: finish with the swap search, from every restart's likeliest subset, and keep the
-            best; else take the columns with the largest marginals.
+        search: compare all subsets if they are at most 50,000, else make swaps from every
+            restart's most likely subset, from orthogonal matching and from backward elimination,
+            and keep the best; False takes the columns with the largest marginals.
         settings: of the training; None takes the defaults of :class:`Settings`.
         generator: the source of randomness, on the CPU; None is seeded with 0.
 
@@ -178,8 +180,8 @@ def choose(
         raise ValueError(f"k must be between 1 and {problem.n}, got {k}")
     if not 0 <= ridge < math.inf:
         raise ValueError(f"ridge must be zero or positive, got {ridge!r}")
-    penalty = ridge / data.scale / data.scale
-    penalty = penalty.clamp_min(least_penalty(penalty.dtype))
+    asked = ridge / data.scale / data.scale
+    penalty = asked.clamp_min(least_penalty(asked.dtype))
     if not problem.total > 0:  # nothing to explain
         n = problem.n
         trained = Trained(penalty.new_zeros(settings.restarts, n), k)
@@ -187,11 +189,10 @@ def choose(
         return Choice(first, trained.marginals(), 0.0, 0, trained)
     trained = train(problem, k, data.rows, penalty, settings, generator)
     supports = trained.supports()
+    marginals = trained.marginals()
     if search:
-        starts = torch.unique(supports.sort(-1).values, dim=0)
-        found = [swap_search(problem, start, penalty) for start in starts]
-        support, loss, swaps = min(found, key=lambda result: float(result[1]))
+        support, loss, swaps = search_supports(problem, supports, marginals, asked, data.rows)
     else:
         support, swaps = supports[0], 0
-        loss = problem.solve(support.unsqueeze(0), penalty)[1][0]
-    return Choice(support.sort().values, trained.marginals(), float(loss), swaps, trained)
+        loss = float(problem.solve(support.unsqueeze(0), penalty)[1][0])
+    return Choice(support.sort().values, marginals, loss, swaps, trained)

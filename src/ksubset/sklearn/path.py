@@ -106,7 +106,7 @@ def k_path(
         cv: folds as scikit-learn takes them (a number, a splitter); None for none.
         fit_intercept: with a constant b.
         alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: finish with the swap search of :class:`KSubsetRegressor`; else the features with the
+        search: finish with the search of :class:`KSubsetRegressor`; else the features with the
             largest marginals are taken.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.

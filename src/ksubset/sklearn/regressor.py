@@ -29,8 +29,9 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         k: how many features; None takes half of them.
         fit_intercept: with a constant b.
         alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: finish with the swap search; else the features with the largest marginals are taken,
-            which is about as good at finding true features and worse at fitting.
+        search: compare all subsets if they are at most 50,000, else make swaps from many starts
+            until none helps; False takes the features with the largest marginals, which is about as
+            good at finding true features and worse at fitting.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
         n_restarts: laws trained side by side.

@@ -25,7 +25,7 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
         k: how many features; None takes half of them.
         fit_intercept: with a constant b.
         alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: finish with the swap search of :class:`KSubsetRegressor`.
+        search: finish with the search of :class:`KSubsetRegressor`.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
         n_restarts: laws trained side by side.
