@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import Tensor, nn
 
 from ksubset import oracle
-from ksubset.explain import Explanation, KSubsetExplainer, MaskedInput, fit
+from ksubset.explain import Explanation, KSubsetExplainer, MaskedInput, fit, from_numpy
 from ksubset.explain.fitting import squared_error
 
 
@@ -148,7 +151,7 @@ def test_clear_errors() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             fit(explainer, x, **arguments)
-    with pytest.raises(ValueError, match="k must be an int of at least 1, got 0"):
+    with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         KSubsetExplainer(Scores(), Total(), 0)
     with pytest.raises(ValueError, match=r"scorer must return logits \(10, n\), got \(10, 4, 1\)"):
         KSubsetExplainer(nn.Unflatten(1, (4, 1)), Total(), 2).explain(x)
@@ -262,7 +265,7 @@ def test_wrong_types() -> None:
         ({"epochs": 2.5}, "epochs must be an int, got 2.5"),
         ({"seed": None}, "seed must be an int, got None"),
         ({"loss": 5}, "loss must be a name or a function, got 5"),
-        ({"k": 2}, "k must be a tensor, got int"),
+        ({"k": 2.0}, "k must be an int or a tensor of them, got float"),
         ({"mask": [True]}, "mask must be a tensor, got list"),
         ({"y": [1.0]}, "y must be a tensor"),
     ):
@@ -350,3 +353,52 @@ def test_no_input_learns_from_its_own_choice() -> None:
         uniform += int(z.diagonal().sum())
     assert uniform < 50 * 40 * 0.25 / 40 * 3  # by chance alone
     assert explainer._lesson(torch.tensor([[50.0, 0.0]]), 1, None, None).sum() == 1
+
+
+def test_a_classifier_that_speaks_numpy() -> None:
+    """As scikit-learn's do; whatever the type and the device of the inputs."""
+    x = torch.randn(300, 6).double()
+    classes = (x[:, 2] > x[:, 5]).long().numpy()
+    classifier = LogisticRegression().fit(x.numpy(), classes)
+    weights = np.array([0.0, 0.0, 3.0, 0.0, 0.0, -3.0])
+
+    def black_box(a: object) -> np.ndarray:  # only of arrays
+        assert isinstance(a, np.ndarray)
+        return a @ weights
+
+    for model, loss, outputs in (
+        (classifier.predict_proba, "cross_entropy", 2),
+        (classifier.predict, "cross_entropy", 2),
+        (from_numpy(classifier.predict_proba), "cross_entropy", 2),
+        (from_numpy(black_box), "mse", 1),
+    ):
+        for dtype in (torch.float32, torch.float64):
+            predictor = MaskedInput(network(6, outputs))
+            explainer = KSubsetExplainer(network(6, 6), predictor, 2).to(dtype)
+            history = fit(explainer, x.to(dtype), model=model, loss=loss, epochs=1, k=3)
+            assert math.isfinite(history.training[0])
+
+
+def test_an_explanation_is_one_line() -> None:
+    explainer = KSubsetExplainer(nn.Linear(400, 400), MaskedInput(nn.Linear(400, 1)), 2)
+    x = torch.randn(300, 400)
+    found = explainer.explain(x, k=torch.arange(300) % 3 + 1)
+    assert "\n" not in repr(found)
+    assert "of 300 inputs of 400 items: 1 to 3 chosen" in repr(found)
+    assert "0 inputs" in repr(explainer.explain(x[:0]))
+
+
+def test_a_text_without_words_is_named() -> None:
+    """Where the predictor takes a mean over what is chosen."""
+
+    class Mean(nn.Module):
+        def forward(self, x: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+            return (x * z).sum(-1) / z.sum(-1)
+
+    x, mask = torch.randn(40, 5), torch.ones(40, 5, dtype=torch.bool)
+    mask[[7, 9]] = False
+    explainer = KSubsetExplainer(nn.Linear(5, 5), Mean(), 2)
+    with pytest.raises(
+        FloatingPointError, match="mask allows nothing in 2 examples, the first is 7"
+    ):
+        fit(explainer, x, x[:, 0], mask=mask, epochs=2)

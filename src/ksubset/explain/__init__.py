@@ -2,6 +2,6 @@
 
 import ksubset._torch  # noqa: F401
 from ksubset.explain.explainer import Explanation, KSubsetExplainer, MaskedInput
-from ksubset.explain.fitting import FitHistory, fit
+from ksubset.explain.fitting import FitHistory, fit, from_numpy
 
-__all__ = ["Explanation", "FitHistory", "KSubsetExplainer", "MaskedInput", "fit"]
+__all__ = ["Explanation", "FitHistory", "KSubsetExplainer", "MaskedInput", "fit", "from_numpy"]

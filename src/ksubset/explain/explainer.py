@@ -29,7 +29,7 @@ def losses(criterion: Criterion, prediction: Tensor, y: Tensor) -> Tensor:
     return found
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Explanation:
     """What was chosen for a batch of inputs, and how sure that is.
 
@@ -44,6 +44,8 @@ class Explanation:
         >>> scorer, network = torch.nn.Identity(), torch.nn.Linear(4, 1)
         >>> explainer = KSubsetExplainer(scorer, MaskedInput(network), k=2)
         >>> found = explainer.explain(torch.tensor([[1.0, 5.0, 0.0, 6.0]]))
+        >>> found
+        Explanation(of 1 inputs of 4 items: 2 chosen, with probability 0.97)
         >>> found.indices(), found.probability.round(decimals=2)
         ([[3, 1]], tensor([0.9700]))
     """
@@ -57,6 +59,22 @@ class Explanation:
     def probability(self) -> Tensor:
         """(batch,), of the chosen subset."""
         return self.log_prob.exp()
+
+    def __repr__(self) -> str:
+        """One line: how many inputs and items, how many are chosen, how sure that is."""
+        inputs, items = self.chosen.shape
+        if not inputs:
+            return f"Explanation(of 0 inputs of {items} items)"
+        counts, chances = self.chosen.sum(-1), self.probability
+
+        def span(low: str, high: str) -> str:
+            return low if low == high else f"{low} to {high}"
+
+        return (
+            f"Explanation(of {inputs} inputs of {items} items: "
+            f"{span(str(int(counts.min())), str(int(counts.max())))} chosen, with probability "
+            f"{span(f'{float(chances.min()):.2g}', f'{float(chances.max()):.2g}')})"
+        )
 
     def indices(self) -> list[list[int]]:
         """The chosen items of every input, the likeliest first."""
@@ -147,8 +165,10 @@ class KSubsetExplainer(nn.Module):
         honest: bool = False,
     ) -> None:
         super().__init__()
-        if isinstance(k, bool) or not isinstance(k, int) or k < 1:
-            raise ValueError(f"k must be an int of at least 1, got {k!r}")
+        if isinstance(k, bool) or not isinstance(k, int):
+            raise TypeError(f"k must be an int (fit and explain take one per input), got {k!r}")
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
         check_samples(num_samples)
         self.scorer, self.predictor = scorer, predictor
         self.k, self.num_samples, self.honest = k, num_samples, honest

@@ -6,7 +6,9 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -63,9 +65,9 @@ def fit(
     x: Tensor,
     y: Tensor | None = None,
     *,
-    model: Callable[[Tensor], Tensor] | None = None,
+    model: Callable[[Tensor], Any] | None = None,
     mask: Tensor | None = None,
-    k: Tensor | None = None,
+    k: int | Tensor | None = None,
     loss: str | Criterion = "mse",
     epochs: int = 20,
     batch_size: int = 64,
@@ -83,9 +85,11 @@ def fit(
         explainer: is trained in place.
         x: inputs (examples, ...).
         y: outcomes (examples, ...); or, instead, a model.
-        model: what is to be explained: its outputs are the outcomes.
+        model: what is to be explained: its outputs, a tensor or an array, are the outcomes. The
+            inputs are given to it in batches; :func:`from_numpy` makes one of a function of arrays,
+            such as scikit-learn's ``predict_proba``.
         mask: (examples, n), False for what must not be chosen.
-        k: (examples,), of every example its own.
+        k: another one than the explainer's, or (examples,), of every example its own.
         loss: "mse"; "cross_entropy", for classes or for probabilities of them; or a function of
             predictions and outcomes that returns (batch,).
         epochs: how often every example is seen.
@@ -113,11 +117,15 @@ def fit(
     _check_numbers(epochs, batch_size, seed, validation, clip)
     criterion = _criterion(loss)
     outcomes = _outcomes(x, y, model, batch_size)
-    for name, value in (("mask", mask), ("k", k)):
+    counts = torch.full((len(x),), k, device=x.device) if type(k) is int else k
+    for name, value, kind in (
+        ("mask", mask, "a tensor"),
+        ("k", counts, "an int or a tensor of them"),
+    ):
         if value is None:
             continue
         if not isinstance(value, Tensor):
-            raise TypeError(f"{name} must be a tensor, got {type(value).__name__}")
+            raise TypeError(f"{name} must be {kind}, got {type(value).__name__}")
         if value.dim() == 0 or len(value) != len(x):
             raise ValueError(f"{name} must be of {len(x)} examples, got {tuple(value.shape)}")
     generator = torch.Generator(x.device).manual_seed(seed)
@@ -130,7 +138,7 @@ def fit(
     def part(rows: Tensor) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         return (
             x[rows], outcomes[rows], None if mask is None else mask[rows],
-            None if k is None else k[rows],
+            counts[rows] if isinstance(counts, Tensor) else None,
         )  # fmt: skip
 
     optimizer = torch.optim.Adam(explainer.parameters(), lr=learning_rate)
@@ -144,13 +152,16 @@ def fit(
             total = 0.0
             mixed = trained[torch.randperm(len(trained), generator=generator, device=x.device)]
             for rows in mixed.split(batch_size):
-                inputs, wanted, allowed, counts = part(rows)
+                inputs, wanted, allowed, count = part(rows)
                 optimizer.zero_grad(set_to_none=True)
                 value = explainer.loss(
-                    inputs, wanted, criterion, mask=allowed, k=counts, generator=generator
+                    inputs, wanted, criterion, mask=allowed, k=count, generator=generator
                 )
                 if not math.isfinite(float(value.detach())):
-                    raise FloatingPointError(f"training diverged in epoch {epoch}: loss {value}")
+                    raise FloatingPointError(
+                        f"training diverged in epoch {epoch}: loss {float(value.detach())}"
+                        + _nothing_allowed(mask)
+                    )
                 value.backward()
                 if clip is not None:
                     torch.nn.utils.clip_grad_norm_(explainer.parameters(), clip)
@@ -167,12 +178,59 @@ def fit(
                 best, history.best_epoch = found, epoch
                 weights = copy.deepcopy(explainer.state_dict()) if held_out else None
         if held_out and weights is None:
-            raise FloatingPointError(f"no epoch had a finite validation loss: {history.validation}")
+            raise FloatingPointError(
+                f"no epoch had a finite validation loss: {history.validation}"
+                + _nothing_allowed(mask)
+            )
     finally:
         if weights is not None:
             explainer.load_state_dict(weights)
         explainer.eval()
     return history
+
+
+def from_numpy(function: Callable[[npt.NDArray[Any]], Any]) -> Callable[[Tensor], Tensor]:
+    """A function of tensors, from one of NumPy arrays.
+
+    Args:
+        function: takes an array (batch, ...) and returns one, as ``predict_proba`` does.
+
+    Returns:
+        The same for tensors on any device. What it returns has their type if it is real, or
+        PyTorch's for labels.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.explain import from_numpy
+        >>> model = from_numpy(lambda x: 1 / (1 + np.exp(-x @ np.ones(3))))
+        >>> model(torch.zeros(2, 3))
+        tensor([0.5000, 0.5000])
+    """
+
+    def model(x: Tensor) -> Tensor:
+        return _tensor(function(x.detach().cpu().numpy()), x)
+
+    return model
+
+
+def _tensor(found: Any, x: Tensor) -> Tensor:
+    """On the device of x, and of its type if both are real."""
+    found = torch.as_tensor(found, device=x.device)
+    alike = found.is_floating_point() and x.is_floating_point()
+    return found.to(x.dtype) if alike else found
+
+
+def _nothing_allowed(mask: Tensor | None) -> str:
+    """What may be the reason, for a message."""
+    if mask is None:
+        return ""
+    empty = (~mask.any(-1)).nonzero()[:, 0].tolist()
+    if not empty:
+        return ""
+    return (
+        f"; mask allows nothing in {len(empty)} examples, the first is {empty[0]}: with nothing "
+        "chosen, a mean over what is chosen is 0 / 0"
+    )
 
 
 def _check_numbers(
@@ -225,7 +283,7 @@ def _criterion(loss: str | Criterion) -> Criterion:
 
 @torch.no_grad()
 def _outcomes(
-    x: Tensor, y: Tensor | None, model: Callable[[Tensor], Tensor] | None, batch_size: int
+    x: Tensor, y: Tensor | None, model: Callable[[Tensor], Any] | None, batch_size: int
 ) -> Tensor:
     if not isinstance(x, Tensor) or x.dim() == 0:
         raise TypeError(f"x must be a tensor (examples, ...), got {type(x).__name__}")
@@ -239,7 +297,11 @@ def _outcomes(
         return y
     if not callable(model):
         raise TypeError(f"model must be a function of inputs, got {model!r}")
-    found = torch.cat([model(part) for part in x.split(batch_size)])
+    parts = []
+    for part in x.split(batch_size):
+        said = model(part)
+        parts.append(said if isinstance(said, Tensor) else _tensor(said, x))
+    found = torch.cat(parts)
     if len(found) != len(x):
         raise ValueError(
             f"model must return {len(x)} outcomes for as many inputs, got {len(found)}"
