@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import LabelBinarizer, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from ksubset.sklearn import KSubsetRegressor, KSubsetSelector
+from ksubset.sklearn import KSubsetRegressor, KSubsetSelector, k_path
 
 
 @parametrize_with_checks(
@@ -192,3 +193,16 @@ def test_clear_errors() -> None:
         KSubsetRegressor(2).fit(x[:1], y[:1])
     with pytest.raises(NotFittedError):
         KSubsetRegressor(2).predict(x)
+
+
+def test_labels_are_no_numbers() -> None:
+    """The message says what takes their place, and that works."""
+    x, labels = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[labels]
+    for fit in (KSubsetRegressor(2).fit, KSubsetSelector(2).fit, k_path):
+        for y in (names, names.astype(object), names.tolist()):
+            with pytest.raises(ValueError, match=r"such as 'setosa': sklearn\.preprocessing"):
+                fit(x, y)
+    chosen = KSubsetSelector(2).fit(x, LabelBinarizer().fit_transform(names)).get_support()
+    assert chosen.sum() == 2
+    assert chosen[3]  # the width of petals

@@ -21,6 +21,19 @@ Array = npt.NDArray[Any]
 _MOST_DOUBLES = 10**8
 
 
+def check_targets(y: Any) -> None:
+    """Labels are no numbers: least squares takes classes as columns of 0 and 1."""
+    values = np.asarray(y)
+    if values.dtype.kind not in "OU":
+        return
+    label = next((value for value in values.flat if isinstance(value, str)), None)
+    if label is not None:
+        raise ValueError(
+            f"y must be numbers, got labels such as {str(label)!r}: "
+            "sklearn.preprocessing.LabelBinarizer makes a column of 0 and 1 of every class"
+        )
+
+
 def check_k(k: Any, n: int) -> int:
     """The number of columns to choose of n; None is half of them."""
     if k is None:
@@ -121,6 +134,7 @@ def choose_for(
 ) -> tuple[Array, Array, Array | None, Choice]:
     """What fitting is for both estimators: data are checked, columns chosen, and what is known
     about the choice becomes attributes. Returns the checked data with it."""
+    check_targets(y)
     x, y = validate_data(
         estimator, x, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
         ensure_min_samples=2,

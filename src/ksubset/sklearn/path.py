@@ -15,6 +15,7 @@ from ksubset.sklearn.fitting import (
     Array,
     check_k,
     check_settings,
+    check_targets,
     choose_columns,
     prepare,
     refit,
@@ -126,6 +127,7 @@ def k_path(
         >>> path.best("ebic"), path.best("cv_1se"), path.supports[2].tolist()
         (3, 3, [1, 4, 9])
     """
+    check_targets(y)
     x, targets = check_X_y(
         X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32],
         ensure_min_samples=2,
