@@ -112,8 +112,9 @@ def _support(z: Tensor) -> Tensor | None:
     return z.nonzero()[:, 1].reshape(-1, k)
 
 
-# Beyond this many columns their Gram matrix is larger than is reasonable.
-_MOST_COLUMNS = 5000
+# A larger Gram matrix is not reasonable; with few rows, one of more than 1000 columns is more work
+# than all that is done with it.
+_MOST_COLUMNS, _MANY_COLUMNS = 5000, 1000
 
 
 def make_problem(x: Tensor, y: Tensor, method: str = "auto") -> Problem:
@@ -123,7 +124,7 @@ def make_problem(x: Tensor, y: Tensor, method: str = "auto") -> Problem:
         x: X, (m, n).
         y: (m,) or (m, t).
         method: "gram", once X'X, then independent of the rows; "rows", X is never squared; "auto",
-            by the number of columns: the Gram matrix up to 5000.
+            the Gram matrix up to 1000 columns, and up to 5000 if there is a row for every four.
 
     Returns:
         A :class:`GramProblem` or a :class:`RowProblem`.
@@ -142,6 +143,8 @@ def make_problem(x: Tensor, y: Tensor, method: str = "auto") -> Problem:
     if method not in ("auto", "gram", "rows"):
         raise ValueError(f"method must be one of 'auto', 'gram', 'rows', got {method!r}")
     if method == "auto":
-        method = "gram" if x.shape[1] <= _MOST_COLUMNS else "rows"
+        rows, columns = x.shape
+        few = columns <= _MANY_COLUMNS or columns <= min(_MOST_COLUMNS, 4 * rows)
+        method = "gram" if few else "rows"
     targets = y.reshape(len(y), -1)
     return GramProblem.from_rows(x, targets) if method == "gram" else RowProblem(x, targets)

@@ -84,10 +84,13 @@ def forward(problem: Problem, k: int, penalty: Tensor) -> Tensor:
     before it is added, again and again."""
     alone = problem.moments.square().sum(-1) / (problem.squares + penalty)
     support = alone.argmax().reshape(1)
+    products = problem.products(support.unsqueeze(0))
     while len(support) < k:
-        state = Exchange.of(problem, support.unsqueeze(0), penalty)
+        state = Exchange.of(problem, support.unsqueeze(0), penalty, products)
         gains = state.additions()[0].index_fill(0, support, -torch.inf)
-        support = torch.cat([support, gains.argmax().reshape(1)])
+        new = gains.argmax().reshape(1)
+        support = torch.cat([support, new])
+        products = torch.cat([products, problem.products(new.unsqueeze(0))], -1)
     return support
 
 
