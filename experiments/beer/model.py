@@ -102,7 +102,7 @@ class ReviewExplainer(KSubsetExplainer):
         dtype: torch.dtype = torch.float32,
     ) -> None:
         scorer, predictor = Scorer(vectors, len(seeds), dtype), Predictor(vectors, len(seeds), k)
-        super().__init__(scorer, predictor, k, estimator, num_samples)
+        super().__init__(scorer, predictor, k, estimator, num_samples, honest=False)
         reset_weights(self, seeds)
 
     def logits(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -3,5 +3,14 @@
 import ksubset._torch  # noqa: F401
 from ksubset.explain.explainer import Explanation, KSubsetExplainer, MaskedInput
 from ksubset.explain.fitting import FitHistory, fit, from_numpy
+from ksubset.explain.vectors import word_vectors
 
-__all__ = ["Explanation", "FitHistory", "KSubsetExplainer", "MaskedInput", "fit", "from_numpy"]
+__all__ = [
+    "Explanation",
+    "FitHistory",
+    "KSubsetExplainer",
+    "MaskedInput",
+    "fit",
+    "from_numpy",
+    "word_vectors",
+]

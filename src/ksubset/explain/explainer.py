@@ -138,12 +138,12 @@ class KSubsetExplainer(nn.Module):
         num_samples: choices drawn for every input in a training step.
         honest: train the predictor on choices that were made without looking at the input: those
             of other inputs of the batch, and for a quarter of the inputs uniformly random ones
-            (with a mask or a k per input, for all of them). Trained on choices that were made for
-            its inputs, a predictor can learn what the choice itself says: the scorer, which has
-            seen everything, then tells it the outcome in a code of chosen positions; predictions
-            are excellent and the explanation is worthless. The scorer learns as before, from a
-            predictor that is left alone. What remains is the noise of a predictor that has seen
-            little: with small batches and few examples a scorer can still exploit it.
+            (with a mask or a k per input, for all of them). False trains it on choices that were
+            made for its inputs, as the paper does, in one pass of the predictor in place of two.
+            It can then learn what the choice itself says: the scorer, which has seen everything,
+            tells it the outcome in a code of chosen positions; predictions are excellent and the
+            explanation is worthless. What honest training leaves is the noise of a predictor that
+            has seen little: with small batches and few examples a scorer can still exploit it.
 
     Examples:
         >>> scorer, network = torch.nn.Linear(10, 10), torch.nn.Linear(10, 1)
@@ -162,7 +162,7 @@ class KSubsetExplainer(nn.Module):
         k: int,
         estimator: str | Estimator = "simple",
         num_samples: int = 1,
-        honest: bool = False,
+        honest: bool = True,
     ) -> None:
         super().__init__()
         if isinstance(k, bool) or not isinstance(k, int):
