@@ -218,3 +218,34 @@ def test_swap(n: int, k: int, plan: str, dtype: torch.dtype) -> None:
             lambda x: jax.vjp(lambda x: kj.swap(key, x, k, plan=plan), x)[1](cotangent)
         )
         assert worst(double(batch(theta[None])[0][0]) - truth) <= bound * (1 + worst(truth))
+
+
+@pytest.mark.parametrize("dtype", ["float32"], indirect=True)
+def test_rows_that_sums_of_powers_serve_and_rows_that_they_do_not(dtype: torch.dtype) -> None:
+    """Several blocks of rows on a CPU, the last of them filled up; some rows go node by node."""
+    n = 6000
+    scales = torch.tensor([0.1, 1.0, 3.0, 12.0]).repeat(4)[:13].double()
+    sizes = torch.tensor([0, 4, 40, 3000, 5900, 5997, 6000]).repeat(2)[:13]
+    x, v = torch.randn(2, 13, n).double() * scales[:, None]
+    x[2::4, :5], x[6::5, 5:8] = -INF, INF
+    sizes = sizes.clamp((x == INF).sum(-1), (x > -INF).sum(-1))
+    x, v = x.to(dtype), v.to(dtype)
+    marginals = ksubset.marginals(x.double(), sizes)
+    products = ksubset.covariance_product(x.double(), sizes, v.double())
+    total = ksubset.log_partition(
+        torch.where(x == INF, -INF, x).double(), sizes - (x == INF).sum(-1)
+    )
+    k = to_jax(sizes)
+
+    def found(x: Any, k: Any, v: Any) -> Any:
+        return kj.marginals(x, k), kj.covariance_product(x, k, v), kj.log_partition(x, k)
+
+    mu, product, log_partition = jax.jit(found)(to_jax(x), k, to_jax(v))
+    tolerance = TOLERANCES[dtype]
+    assert worst(double(mu) - marginals) <= tolerance.marginals
+    first, second = tolerance.covariance
+    bound = first * products.abs().amax(-1) + second * (v - v.mean(-1, keepdim=True)).abs().amax(-1)
+    assert bool(((double(product) - products).abs().amax(-1) <= bound).all())
+    free = (x != INF).all(-1)
+    error = (double(log_partition) - total).abs() / (1 + total.abs())
+    assert worst(error[free]) <= tolerance.scalar

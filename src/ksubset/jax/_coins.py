@@ -6,7 +6,7 @@ Tilted logits have the special values of that file's table. Nothing here is diff
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,12 +67,17 @@ def zeros(like: Array) -> Array:
     return jnp.where(like > 0, 0, jnp.zeros_like(like))
 
 
+def count_of(which: Array, dtype: Any) -> Array:
+    """How many in each row, as floats: XLA's CPU compiler sums integers ten times as slowly."""
+    return which.astype(dtype).sum(-1)
+
+
 def coins(t: Array, k: Array) -> Coins:
     """From tilted logits (rows, n) and counts (rows,)."""
     up = t > 0
     x = jax.nn.sigmoid(-jnp.abs(t))
     pq = x * (1 - x)
-    excess = jnp.where(up, -x, x).sum(-1) + (up.sum(-1) - k).astype(t.dtype)
+    excess = jnp.where(up, -x, x).sum(-1) + (count_of(up, t.dtype) - k)
     return Coins(t, k, up, x, pq, pq.sum(-1), excess)
 
 
@@ -86,13 +91,13 @@ def tilt(logits: Array, k: Array) -> tuple[Array, Array]:
     dtype = logits.dtype
     free = jnp.isfinite(logits)
     forced = logits == jnp.inf
-    free_count = free.sum(-1)
-    free_k = k - forced.sum(-1)
+    free_count = count_of(free, dtype)
+    free_k = k - count_of(forced, dtype)
     invalid = jnp.isnan(logits).any(-1) | (free_k < 0) | (free_k > free_count)
     has_choice = ~invalid & (free_k > 0) & (free_k < free_count)
 
-    chosen = jnp.where(has_choice, free_k, 1).astype(dtype)
-    count = jnp.where(has_choice, free_count, 2).astype(dtype)
+    chosen = jnp.where(has_choice, free_k, 1)
+    count = jnp.where(has_choice, free_count, 2)
     theta = jnp.where(free & has_choice[:, None], logits, -jnp.inf)
     odds = jnp.log(chosen) - jnp.log(count - chosen)
     highest = theta.max(-1)
@@ -103,18 +108,21 @@ def tilt(logits: Array, k: Array) -> tuple[Array, Array]:
 
     start = zero(_start(theta, chosen, count, highest, lowest))
     low, high = zero(odds - highest), zero(odds - lowest)
-    first = _solve(theta, chosen, count, start, low, high, ~has_choice)
-    # theta + first is exact near the threshold, so a second solve around zero gives the shift
-    # digits that `first` has no room for when the logits are far from zero.
-    theta = theta + first[:, None]
-    reach = 1 + 16 * jnp.finfo(dtype).eps * jnp.abs(first)
-    second = _solve(theta, chosen, count, zeros(first), -reach, reach, ~has_choice)
-    tilted = theta + second[:, None]
+    # theta + shift is exact near the threshold, so a second solve around zero gives the shift
+    # digits that the first has no room for when the logits are far from zero.
+
+    def solve(at: tuple[Array, ...], _: None) -> tuple[tuple[Array, ...], Array]:
+        theta, start, low, high = at
+        found = _solve(theta, chosen, count, start, low, high, ~has_choice)
+        reach = 1 + 16 * jnp.finfo(dtype).eps * jnp.abs(found)
+        return (theta + found[:, None], zeros(found), -reach, reach), found
+
+    (tilted, *_), shifts = lax.scan(solve, (theta, start, low, high), None, length=2)
 
     all_free = ~has_choice & (free_k == free_count)
     tilted = jnp.where(forced | (free & all_free[:, None]), jnp.inf, tilted)
     tilted = jnp.where(invalid[:, None], jnp.nan, tilted)
-    return tilted, zero(first + second)
+    return tilted, zero(shifts.sum(0))
 
 
 def _start(theta: Array, chosen: Array, count: Array, highest: Array, lowest: Array) -> Array:
@@ -173,7 +181,7 @@ def _solve(
         up = t > 0
         x = jax.nn.sigmoid(-jnp.abs(t))
         # One pass: likely heads count as 1 - x.
-        excess = jnp.where(up, -x, x).sum(-1) + (up.sum(-1).astype(x.dtype) - chosen)
+        excess = jnp.where(up, -x, x).sum(-1) + (count_of(up, x.dtype) - chosen)
         variance = (x * (1 - x)).sum(-1)
         mean_rare = jnp.maximum(jnp.where(few, excess, -excess) + rare, tiny)
         move = jnp.log(rare / mean_rare) * mean_rare / jnp.maximum(variance, tiny)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,9 +20,11 @@ from jax import Array, lax
 
 from ksubset._nodes import Precision
 from ksubset.jax import _coins, _spectral
-from ksubset.jax._coins import Coins, coins, zeros
+from ksubset.jax._blocks import by_blocks
+from ksubset.jax._coins import Coins, coins, count_of, zeros
 
 _SHORT = 64  # items of a row that is drawn by a table of counts
+_LAST = 128  # items of a part that is drawn so: a shorter part would compile as much once more
 _PART = 8  # one of so many coins is not tossed
 _BLOCK = 16  # items that are searched one by one
 # Draws with replacement are all different with probability exp(-2) or so at this sum of squares.
@@ -33,7 +36,7 @@ _SINGLE = Precision(tail=64, decay=16, most=40)
 _DOUBLE = Precision(tail=150, decay=41, most=80)
 
 
-def draw(t: Array, k: Array, keys: Array, *, random: str, most: int) -> Array:
+def draw(t: Array, k: Array, keys: Array, *, random: str, most: int, blocks: bool = False) -> Array:
     """Booleans (rows, n).
 
     Args:
@@ -42,22 +45,47 @@ def draw(t: Array, k: Array, keys: Array, *, random: str, most: int) -> Array:
         keys: the data of a key per row, (rows, words).
         random: the name of their generator.
         most: no min(k, n - k) is larger.
+        blocks: whether what looks at all items does so for blocks of rows.
     """
     typed = jax.random.wrap_key_data(keys, impl=random)
-    reduced = Reduced(coins(t, k))
     n = t.shape[-1]
     if n <= _SHORT:
+        reduced = Reduced(coins(t, k))
         return reduced.restore(_by_table(reduced, typed, most))
-    odds = jnp.where(reduced.free, reduced.p / reduced.q, 0)
     bound = min(most, math.isqrt(int(_CROWDED * n)) + 1)
-    light = ((odds * odds).sum(-1) < _CROWDED) & (reduced.k <= bound)
-    heads = _with_replacement(odds, reduced.k, light, typed, bound)
-    heads = lax.cond(
-        light.all(),
-        lambda: heads,
-        lambda: jnp.where(light[:, None], heads, _by_parts(reduced, ~light, typed, most)),
-    )
-    return reduced.restore(heads)
+    each = by_blocks if blocks else _at_once
+    inside, size, light = each(_sums_of_odds, t, k)
+    light &= size <= bound
+    items = _with_replacement(inside, size, light, typed, bound)
+
+    def shown(t: Array, k: Array, items: Array) -> Array:
+        heads = jnp.zeros(t.shape, bool).at[jnp.arange(t.shape[0])[:, None], items]
+        return Reduced(coins(t, k)).restore(heads.set(True, mode="drop"))
+
+    heads = each(shown, t, k, items)
+
+    def others() -> Array:
+        reduced = Reduced(coins(t, k))
+        found = reduced.restore(_by_parts(reduced, ~light, typed, most))
+        return jnp.where(light[:, None], heads, found)
+
+    return lax.cond(light.all(), lambda: heads, others)
+
+
+def _at_once(function: Callable[..., Any], *arrays: Array) -> Any:
+    return function(*arrays)
+
+
+def _sums_of_odds(t: Array, k: Array) -> tuple[Array, Array, Array]:
+    """Sums of the odds of the first items of each block, (rows, blocks, _BLOCK); how many items are
+    drawn; and whether these are likely to be different, for all but too many of them."""
+    reduced = Reduced(coins(t, k))
+    odds = jnp.where(reduced.free, reduced.p / reduced.q, 0)
+    rows, n = odds.shape
+    blocks = -(-n // _BLOCK)
+    padded = jnp.pad(odds, ((0, 0), (0, blocks * _BLOCK - n))).reshape(rows, blocks, _BLOCK)
+    inside = padded @ jnp.triu(jnp.ones((_BLOCK, _BLOCK), odds.dtype))
+    return inside, reduced.k, (odds * odds).sum(-1) < _CROWDED
 
 
 class Reduced:
@@ -67,8 +95,8 @@ class Reduced:
     def __init__(self, given: Coins) -> None:
         self.given = given
         self.free = given.pq > 0
-        count = self.free.sum(-1)
-        k = given.k - (~self.free & given.up).sum(-1)
+        count = count_of(self.free, given.x.dtype)
+        k = given.k - count_of(~self.free & given.up, given.x.dtype)
         self.swapped = 2 * k > count
         self.k = jnp.clip(jnp.where(self.swapped, count - k, k), 0, count).astype(jnp.int32)
         swapped = self.swapped[:, None]
@@ -147,19 +175,21 @@ def _until_accepted(
     return result, pending
 
 
-def _with_replacement(odds: Array, k: Array, light: Array, keys: Array, bound: int) -> Array:
-    """Draw k items in proportion to their odds until all are different: heads (rows, n)."""
-    rows, n = odds.shape
-    blocks = -(-n // _BLOCK)
-    padded = jnp.pad(odds, ((0, 0), (0, blocks * _BLOCK - n))).reshape(rows, blocks, _BLOCK)
-    # A sum of the first items of each block, and of the first blocks.
-    inside = padded @ jnp.triu(jnp.ones((_BLOCK, _BLOCK), odds.dtype))
+def _with_replacement(inside: Array, k: Array, light: Array, keys: Array, bound: int) -> Array:
+    """Draw k items in proportion to their odds until all are different: their places (rows, bound),
+    which are n or more for items that are not wanted.
+
+    Args:
+        inside: sums of odds, of :func:`_sums_of_odds`.
+    """
+    rows, blocks, _ = inside.shape
+    n = blocks * _BLOCK
     across = jnp.cumsum(inside[..., -1], -1)
 
     def attempt(places: Array, number: Array) -> tuple[Array, Array]:
         """Items, and whether all of a row are different."""
         fresh = jax.vmap(jax.random.fold_in)(keys[places], number)
-        noise = jax.vmap(lambda key: jax.random.uniform(key, (2, bound), odds.dtype))(fresh)
+        noise = jax.vmap(lambda key: jax.random.uniform(key, (2, bound), inside.dtype))(fresh)
         sums = across[places]
         aim = noise[:, 0] * sums[:, -1:]
         block = (sums[:, None, :] <= aim[..., None]).sum(-1)
@@ -174,9 +204,7 @@ def _with_replacement(odds: Array, k: Array, light: Array, keys: Array, bound: i
         return item, equal.sum((-1, -2)) == bound
 
     nothing = jnp.where(light[:, None], n, jnp.full((rows, bound), n, jnp.int32))
-    items, _ = _until_accepted(attempt, light, nothing)
-    heads = jnp.zeros((rows, n), bool)
-    return heads.at[jnp.arange(rows)[:, None], items].set(True, mode="drop")
+    return _until_accepted(attempt, light, nothing)[0]
 
 
 def _by_parts(reduced: Reduced, needed: Array, keys: Array, most: int) -> Array:
@@ -212,7 +240,7 @@ def _by_parts(reduced: Reduced, needed: Array, keys: Array, most: int) -> Array:
     tilted, _ = _coins.tilt(part, left)
     again = jax.vmap(lambda key: jax.random.fold_in(key, 2**31 - 1))(keys)
     rest = Reduced(coins(tilted, left))
-    if depth <= _SHORT:
+    if depth <= _LAST:
         found = rest.restore(_by_table(rest, again, most))
     else:
         found = rest.restore(_by_parts(rest, ~idle, again, most))

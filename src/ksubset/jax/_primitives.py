@@ -20,11 +20,16 @@ from jax import Array
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
-from ksubset.jax import _coins, _drawing, _exchange, _spectral
+from ksubset.jax import _coins, _drawing, _exchange, _series, _spectral
+from ksubset.jax._blocks import by_blocks, complete
 
 
 def _rows(
-    name: str, own: Sequence[int], function: Callable[..., Any], results: Sequence[int]
+    name: str,
+    own: Sequence[int],
+    function: Callable[..., Any],
+    results: Sequence[int],
+    on_cpu: Callable[..., Any] | None = None,
 ) -> Primitive:
     """A primitive from a function of rows.
 
@@ -32,11 +37,13 @@ def _rows(
         own: for each argument, how many dimensions a row has.
         function: of arguments with one leading dimension; static ones by keyword.
         results: for each result, how many dimensions a row has.
+        on_cpu: the same function, if on a CPU blocks of rows that fit into its cache should come
+            one after the other.
     """
     primitive = Primitive(f"ksubset_{name}")
     primitive.multiple_results = True
 
-    def run(*arguments: Array, **static: Any) -> list[Array]:
+    def run(function: Callable[..., Any], *arguments: Array, **static: Any) -> list[Array]:
         first = arguments[0]
         lead = first.shape[: first.ndim - own[0]]
         rows = math.prod(lead)
@@ -49,7 +56,7 @@ def _rows(
 
     def abstract(*arguments: Any, **static: Any) -> list[Any]:
         shapes = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in arguments]
-        out = jax.eval_shape(partial(run, **static), *shapes)
+        out = jax.eval_shape(partial(run, function, **static), *shapes)
         return [_like(arguments, x) for x in out]
 
     def batch(arguments: Any, dims: Any, **static: Any) -> Any:
@@ -60,10 +67,17 @@ def _rows(
         ]
         return primitive.bind(*full, **static), [0] * len(results)
 
-    primitive.def_impl(partial(_run_eagerly, run))
+    primitive.def_impl(partial(_run_eagerly, primitive))
     primitive.def_abstract_eval(abstract)
     batching.primitive_batchers[primitive] = batch
-    mlir.register_lowering(primitive, mlir.lower_fun(run, multiple_results=True))
+
+    def lower(function: Callable[..., Any], **where: str) -> None:
+        rule = mlir.lower_fun(partial(run, function), multiple_results=True)
+        mlir.register_lowering(primitive, rule, **where)
+
+    lower(function)
+    if on_cpu is not None:
+        lower(on_cpu, platform="cpu")
     return primitive
 
 
@@ -84,14 +98,14 @@ def _like(arguments: Sequence[Any], result: jax.ShapeDtypeStruct) -> Any:
     )
 
 
-def _run_eagerly(run: Callable[..., list[Array]], *arguments: Array, **static: Any) -> list[Array]:
-    return _compiled(run, tuple(sorted(static.items())))(*arguments)
+def _run_eagerly(primitive: Primitive, *arguments: Array, **static: Any) -> list[Array]:
+    return _compiled(primitive, tuple(sorted(static.items())))(*arguments)
 
 
-def _compiled(run: Callable[..., list[Array]], static: tuple[tuple[str, Any], ...]) -> Any:
-    key = (run, static)
+def _compiled(primitive: Primitive, static: tuple[tuple[str, Any], ...]) -> Any:
+    key = (primitive, static)
     if key not in _COMPILED:
-        _COMPILED[key] = jax.jit(partial(run, **dict(static)))
+        _COMPILED[key] = jax.jit(partial(primitive.bind, **dict(static)))
     return _COMPILED[key]
 
 
@@ -141,9 +155,23 @@ def _linear(primitive: Primitive, linear: Sequence[int], derivative: Callable[..
 
 
 def _covariance(t: Array, k: Array, v: Array) -> Array:
-    short = t.shape[-1] <= _spectral.SHORT
-    product = _spectral.of_short_rows if short else _spectral.covariance_product
-    return product(_coins.coins(t, k), v)
+    if t.shape[-1] <= _spectral.SHORT:
+        return _spectral.of_short_rows(_coins.coins(t, k), v)
+    if not _by_series(t):
+        return _spectral.covariance_product(_coins.coins(t, k), v)
+
+    def by_nodes(t: Array, k: Array, v: Array) -> tuple[Array]:
+        return (_spectral.covariance_product(_coins.coins(t, k), v),)
+
+    coins = _coins.coins(t, k)
+    by = _series.expand(coins)
+    found = _series.covariance_product(coins, by, coins.centre(v))
+    return complete(by.serves, (found,), by_nodes, t, k, v)[0]
+
+
+def _by_series(t: Array) -> bool:
+    """Whether rows go by sums of powers, if their coins allow it."""
+    return t.dtype == jnp.float32 and t.shape[0] > 0
 
 
 def _third(t: Array, k: Array, u: Array, v: Array) -> Array:
@@ -153,14 +181,24 @@ def _third(t: Array, k: Array, u: Array, v: Array) -> Array:
 def _moments(t: Array, k: Array) -> tuple[Array, Array]:
     if t.shape[-1] <= _spectral.SHORT:
         return _spectral.of_short_rows(_coins.coins(t, k), None)
-    return _spectral.infer(_coins.coins(t, k))
+    if not _by_series(t):
+        return _spectral.infer(_coins.coins(t, k))
+    coins = _coins.coins(t, k)
+    by = _series.expand(coins)
+    found = _series.infer(coins, by)
+    log_mass, rarer = complete(
+        by.serves, found, lambda t, k: _spectral.infer(_coins.coins(t, k)), t, k
+    )
+    return log_mass, rarer
 
 
-_TILT = _rows("tilt", (1, 0), _coins.tilt, (1, 0))
-_MOMENTS = _rows("moments", (1, 0), _moments, (0, 1))
-_COVARIANCE = _rows("covariance_product", (1, 0, 1), _covariance, (1,))
+_TILT = _rows("tilt", (1, 0), _coins.tilt, (1, 0), partial(by_blocks, _coins.tilt))
+_MOMENTS = _rows("moments", (1, 0), _moments, (0, 1), partial(by_blocks, _moments))
+_COVARIANCE = _rows(
+    "covariance_product", (1, 0, 1), _covariance, (1,), partial(by_blocks, _covariance)
+)
 _THIRD = _rows("third_cumulant_product", (1, 0, 1, 1), _third, (1,))
-_SAMPLE = _rows("sample", (1, 0, 1), _drawing.draw, (1,))
+_SAMPLE = _rows("sample", (1, 0, 1), _drawing.draw, (1,), partial(_drawing.draw, blocks=True))
 _EXCHANGE = _rows("exchange", (1, 0, 1, 1), _exchange.exchange, (1,))
 
 

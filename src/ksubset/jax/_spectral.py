@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from ksubset._nodes import DOUBLE, SINGLE, Precision
-from ksubset.jax._coins import Coins, zeros
+from ksubset.jax._coins import Coins, count_of, zeros
 
 Complex = tuple[Array, Array]
 SHORT = 64  # items of a row whose factors are multiplied as they are
@@ -54,13 +54,19 @@ class Nodes(NamedTuple):
 
 def nodes(coins: Coins, precision: Precision) -> Nodes:
     """How many there are, and which of them count."""
-    dtype, n = coins.x.dtype, coins.x.shape[-1]
-    free = jnp.isfinite(coins.t).sum(-1).astype(dtype)
+    n = coins.x.shape[-1]
+    free = count_of(jnp.isfinite(coins.t), coins.x.dtype)
     number = jnp.minimum(free + 1, precision.number(coins.variance))
+    return some_nodes(number, coins.variance, min(precision.most, (n + 1) // 2 + 1), precision)
+
+
+def some_nodes(number: Array, variance: Array, most: int, precision: Precision) -> Nodes:
+    """Of at least so many, those that count: no more than ``most``."""
+    dtype = number.dtype
     number = 2 * jnp.ceil((number - 1) / 2) + 1  # odd: at omega = pi a fair coin has D = 0
     number = number[:, None]
-    node = jnp.arange(min(precision.most, (n + 1) // 2 + 1), dtype=dtype)
-    decay = 2 * coins.variance[:, None] * jnp.sin(jnp.pi * node / number) ** 2
+    node = jnp.arange(most, dtype=dtype)
+    decay = 2 * variance[:, None] * jnp.sin(jnp.pi * node / number) ** 2
     active = (node <= (number - 1) / 2) & (decay < precision.decay)
     node = jnp.where(active, node, 0)
     omega = 2 * jnp.pi * node / number
@@ -103,10 +109,10 @@ def infer(coins: Coins) -> tuple[Array, Array]:
         return (sum_ + 2 * at.s * (at.real * at.s * skew - at.imag * at.c) / determinant,)
 
     (correction,) = _loop(add, mix, (mix.real, mix.imag), like=(skew,))
-    return mix.log_mass, _corrected(coins, correction)
+    return mix.log_mass, corrected(coins, correction)
 
 
-def _corrected(coins: Coins, correction: Array) -> Array:
+def corrected(coins: Coins, correction: Array) -> Array:
     """P(rarer side | S = k) from sum_v w_v (r_v - p) / pq."""
     correction = jnp.where(coins.up, -correction, correction)
     return jnp.clip(coins.x + coins.pq * correction, 0, 1)
@@ -156,7 +162,7 @@ def of_short_rows(coins: Coins, v: Array | None) -> Any:
 
     if moments:
         _, correction = lax.scan(correct, None, columns)
-        return jnp.log(total / at.number[:, 0]), _corrected(coins, correction.T)
+        return jnp.log(total / at.number[:, 0]), corrected(coins, correction.T)
     _, product = lax.scan(spread, None, columns)
     return product.T
 
