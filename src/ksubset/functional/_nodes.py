@@ -41,9 +41,8 @@ class Nodes(NamedTuple):
 
     def product(self, v: Tensor) -> Tensor:
         """Cov v, (rows, n)."""
-        f = torch.zeros_like(self.weights)
         law = (self.tilted, self.weights, self.centre, self.problem.first)
-        return _size_primitives.product(*law, v.to(f.dtype), f, self.method)[0]
+        return _size_primitives.items_product(*law, v.to(self.weights.dtype), self.method)
 
     def matrix(self) -> Tensor:
         """Cov, (rows, n, n), by n products."""
@@ -86,6 +85,13 @@ def nodes(found: SizedProblem, flat: bool, method: str) -> Nodes:
     """Infer from the rows; ``flat`` says that no size has another weight than another."""
     parts = _size_primitives.infer(found.given.logits, found.log_weights, found.first, flat, method)
     return Nodes(found, method, *parts)
+
+
+def product(found: SizedProblem, flat: bool, v: Tensor, method: str) -> Tensor:
+    """Cov v, (rows, n), without what else :func:`nodes` infers."""
+    first = found.first
+    law = _size_primitives.law(found.given.logits, found.log_weights, first, flat, method)
+    return _size_primitives.items_product(*law, first, v.to(law[1].dtype), method)
 
 
 def divergence(p: Nodes, q: Nodes) -> Tensor:

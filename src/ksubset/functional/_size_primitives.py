@@ -27,7 +27,7 @@ from ksubset.functional._primitives import (
 from ksubset.kernels import sizes as kernels
 from ksubset.kernels.coins import widest
 
-__all__ = ["infer", "product", "third"]
+__all__ = ["infer", "items_product", "law", "product", "third"]
 
 
 class _Infer(SingleLevelFunction):
@@ -61,7 +61,10 @@ class _Infer(SingleLevelFunction):
             each = for_log_partition.unsqueeze(-1)
             of_items = _add(of_items, each * _not_forced(marginals, logits))
             of_sizes = _add(of_sizes, each * chances)
-        if for_marginals is not None or for_chances is not None:
+        if for_marginals is not None and for_chances is None and not ctx.needs_input_grad[1]:
+            law = tilted, weights, centre, ctx.first
+            of_items = _add(of_items, items_product(*law, for_marginals, ctx.method))
+        elif for_marginals is not None or for_chances is not None:
             directions = _or_zeros(for_marginals, marginals), _or_zeros(for_chances, chances)
             items, sizes = product(tilted, weights, centre, ctx.first, *directions, ctx.method)
             of_items, of_sizes = _add(of_items, items), _add(of_sizes, sizes)
@@ -74,6 +77,74 @@ class _Infer(SingleLevelFunction):
         items, sizes = product(tilted, weights, centre, ctx.first, u, f, ctx.method)
         whole = (_not_forced(marginals, logits) * u).sum(-1) + (chances * f).sum(-1)
         return whole, items, sizes, u.clone(), f.clone(), None, None
+
+
+class _Law(SingleLevelFunction):
+    """(logits, log_weights, first, flat, method) -> tilted, weights, centre."""
+
+    @staticmethod
+    def kernel(logits: Tensor, log_weights: Tensor, first: int, flat: bool, method: str) -> Any:
+        return tuple(kernels.law(logits, log_weights, first, flat, method)[:3])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.mark_non_differentiable(output[2])
+
+    @staticmethod
+    def backward(ctx: Any, for_tilted: Any, for_weights: Any, _: Any) -> Any:
+        return for_tilted, for_weights, None, None, None
+
+    @staticmethod
+    def jvp(ctx: Any, of_logits: Any, of_weights: Any, *_: Any) -> Any:
+        copies = (None if x is None else x.clone() for x in (of_logits, of_weights))
+        return *copies, None
+
+
+class _ItemsProduct(SingleLevelFunction):
+    """(tilted, weights, centre, first, v, method) -> covariances of items with v . z."""
+
+    @staticmethod
+    def kernel(
+        tilted: Tensor, weights: Tensor, centre: Tensor, first: int, v: Tensor, method: str
+    ) -> Any:
+        return kernels.items_product(kernels.Sizes(tilted, weights, centre, first), v, method)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        tilted, weights, centre, ctx.first, v, ctx.method = inputs
+        _save(ctx, tilted, weights, centre, v)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        if grad is None:
+            return (None,) * 6
+        tilted, weights, centre, v = _saved(ctx)
+        law, none = (tilted, weights, centre, ctx.first), torch.zeros_like(weights)
+        of_law: tuple[Any, Any] = (None, None)
+        of_v = None
+        if ctx.needs_input_grad[0] or ctx.needs_input_grad[1]:
+            of_law = third(*law, v, none, grad, none)
+        if ctx.needs_input_grad[4]:
+            of_v = items_product(*law, grad, ctx.method)
+        return *of_law, None, None, of_v, None
+
+    @staticmethod
+    def jvp(
+        ctx: Any,
+        of_tilted: Tensor | None,
+        of_weights: Tensor | None,
+        _centre: Any,
+        _first: Any,
+        of_v: Tensor | None,
+        _method: Any,
+    ) -> Any:
+        tilted, weights, centre, v = _primals(ctx)
+        law, items = (tilted, weights, centre, ctx.first), None
+        if of_tilted is not None or of_weights is not None:
+            none = torch.zeros_like(weights)
+            direction = _or_zeros(of_tilted, v), _or_zeros(of_weights, weights)
+            items = third(*law, v, none, *direction)[0]
+        return items if of_v is None else _add(items, items_product(*law, of_v, ctx.method))
 
 
 class _Product(SingleLevelFunction):
@@ -192,6 +263,27 @@ product = _register(
     _pair_like,
     rows_in=(0, 0, 0, None, 0, 0, None),
     rows_out=(0, 0),
+)
+law = _register(
+    "law_of_sizes",
+    "(Tensor logits, Tensor log_weights, int first, bool flat, str method) -> "
+    "(Tensor, Tensor, Tensor)",
+    _Law,
+    lambda logits, log_weights, first, flat, method: (
+        torch.empty_like(logits),
+        logits.new_empty(log_weights.shape),
+        logits.new_empty(logits.shape[0], dtype=torch.int64),
+    ),
+    rows_in=(0, 0, None, None, None),
+    rows_out=(0, 0, 0),
+)
+items_product = _register(
+    "covariance_product_of_items",
+    "(Tensor tilted, Tensor weights, Tensor centre, int first, Tensor v, str method) -> Tensor",
+    _ItemsProduct,
+    lambda tilted, weights, centre, first, v, method: torch.empty_like(tilted),
+    rows_in=(0, 0, 0, None, 0, None),
+    rows_out=(0,),
 )
 third = _register(
     "third_cumulant_product_of_sizes",

@@ -21,7 +21,7 @@ from ksubset.functional import _primitives, _sized_simple
 from ksubset.functional._attach import attach
 from ksubset.functional._by_size import of_sizes
 from ksubset.functional._mixed import Mixture, mixture
-from ksubset.functional._nodes import Nodes, divergence, nodes
+from ksubset.functional._nodes import Nodes, divergence, nodes, product
 from ksubset.functional._size_problem import SizedProblem, sized_problem
 from ksubset.functional.inference import _divergence, _moments
 from ksubset.functional.sampling import _seeds, sample
@@ -37,9 +37,13 @@ def _law(logits: Tensor, sizes: Sizes, method: str, **options: Any) -> Nodes | M
     return _infer(sized_problem(logits, sizes, **options), method)
 
 
+def _by_nodes(sizes: Sizes, method: str) -> bool:
+    """Whether all sizes go at once; they do one by one otherwise."""
+    return sizes.concave and method in ("auto", "spectral")
+
+
 def _infer(found: SizedProblem, method: str) -> Nodes | Mixture:
-    """All sizes at once where that is possible, one by one otherwise."""
-    if found.sizes.concave and method in ("auto", "spectral"):
+    if _by_nodes(found.sizes, method):
         return nodes(found, isinstance(found.sizes, Between), method)
     return mixture(found, method)
 
@@ -81,9 +85,13 @@ def covariance_product(
 ) -> Tensor:
     """By total covariance: within sizes and between them."""
     check_dense("v", v)
-    found = _law(logits, k, method, more={"v": tuple(v.shape[:-1])}, **options)
-    given = found.problem.given
-    return given.vector(found.product(given.rows("v", v)))
+    check_method(method)
+    problem = sized_problem(logits, k, more={"v": tuple(v.shape[:-1])}, **options)
+    given = problem.given
+    rows = given.rows("v", v)
+    if _by_nodes(k, method):
+        return given.vector(product(problem, isinstance(k, Between), rows, method))
+    return given.vector(mixture(problem, method).product(rows))
 
 
 @of_sizes

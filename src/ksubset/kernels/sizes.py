@@ -15,7 +15,8 @@ docs/mathematics.md.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from ksubset.kernels.coins import Coins, can_synchronise, log_partition, tilt, w
 from ksubset.kernels.device import are_compiled
 from ksubset.kernels.spectral import PRECISIONS, Spectrum, _blocks, _multiply
 
-__all__ = ["covariance_product", "infer", "third_cumulant_product"]
+__all__ = ["covariance_product", "infer", "items_product", "law", "third_cumulant_product"]
 
 Complex = tuple[Tensor, Tensor]
 
@@ -202,13 +203,14 @@ def _window(sizes: Sizes, radius: Tensor) -> tuple[Tensor, Tensor]:
     return columns, offset.to(radius.dtype)
 
 
-def _compiled(rows: Tensor, last: int, method: str) -> Any:
-    """The kernels for such rows with sizes up to ``last``, or None."""
-    if rows.is_cuda or not are_compiled(rows, method):
-        return None
-    from ksubset.kernels.cpu import sizes as compiled
+def _are_compiled(rows: Tensor, method: str) -> bool:
+    return not rows.is_cuda and rows.numel() > 0 and are_compiled(rows, method)
 
-    return compiled if compiled.serves(rows, last) else None
+
+def _has_tables(rows: Tensor, log_weights: Tensor, first: int) -> bool:
+    from ksubset.kernels.cpu import sizes as tables
+
+    return tables.serves(rows, first + log_weights.shape[-1] - 1)
 
 
 def infer(
@@ -216,17 +218,60 @@ def infer(
 ) -> tuple[Tensor, ...]:
     """Log-partition (rows,), marginals (rows, n), probabilities of sizes (rows, sizes); and tilted
     logits, weights, centre and log sum_j e^weight(j) P(S = j), in the widest type."""
-    last = first + log_weights.shape[-1] - 1
-    compiled = _compiled(logits, last, method) if flat and len(logits) else None
-    if compiled:
-        found: tuple[Tensor, ...]
-        found, left = compiled.infer(logits, log_weights, first)
-        if left is not None:
-            own = _infer(logits[left], log_weights[left], first, flat)
-            for whole, part in zip(found, own, strict=True):
-                whole[left] = part.to(whole.dtype)
-        return found
-    return _infer(logits, log_weights, first, flat)
+    if not _are_compiled(logits, method):
+        return _infer(logits, log_weights, first, flat)
+    if flat and _has_tables(logits, log_weights, first):
+        from ksubset.kernels.cpu import sizes as tables
+
+        found, left = tables.infer(logits, log_weights, first)
+        return _filled(found, left, _infer_rows, logits, log_weights, first, flat)
+    return _infer_rows(logits, log_weights, first, flat)
+
+
+def _infer_rows(logits: Tensor, log_weights: Tensor, first: int, flat: bool) -> tuple[Tensor, ...]:
+    """By nodes, compiled."""
+    from ksubset.kernels.cpu import size_rows
+
+    found, left = size_rows.infer(logits, log_weights, first, flat)
+    return _filled(found, left, _infer, logits, log_weights, first, flat)
+
+
+def _filled(
+    found: tuple[Tensor, ...],
+    left: Tensor | None,
+    following: Callable[..., tuple[Tensor, ...]],
+    logits: Tensor,
+    log_weights: Tensor,
+    first: int,
+    flat: bool,
+) -> tuple[Tensor, ...]:
+    """With the rows that were left, by the following way to do it."""
+    if left is not None:
+        parts = following(logits[left], log_weights[left], first, flat)
+        for whole, part in zip(found, parts, strict=True):
+            whole[left] = part.to(whole.dtype)
+    return found
+
+
+def law(
+    logits: Tensor, log_weights: Tensor, first: int, flat: bool, method: str = "spectral"
+) -> Sizes:
+    """What :func:`covariance_product` starts from."""
+    if not _are_compiled(logits, method):
+        return centred(logits, log_weights, first, flat)[0]
+    if flat and _has_tables(logits, log_weights, first):
+        _, _, _, tilted, weights, centre, _ = infer(logits, log_weights, first, flat, method)
+        return Sizes(tilted, weights, centre, first)
+    from ksubset.kernels.cpu import size_rows
+
+    none = torch.empty(0, len(logits), dtype=torch.int64)
+    drawn = size_rows.draw(logits, log_weights, first, flat, none, True)
+    found = drawn.tilted, drawn.weights, drawn.centre
+    if drawn.left is not None:
+        some = centred(logits[drawn.left], log_weights[drawn.left], first, flat)[0]
+        for whole, part in zip(found, some[:3], strict=True):
+            whole[drawn.left] = part
+    return Sizes(drawn.tilted, drawn.weights, drawn.centre, first)
 
 
 def _infer(logits: Tensor, log_weights: Tensor, first: int, flat: bool) -> tuple[Tensor, ...]:
@@ -298,10 +343,39 @@ def covariance_product(
 ) -> tuple[Tensor, Tensor]:
     """The covariances of z, (rows, n), and of the indicators of sizes, (rows, sizes), with
     v . z + f(|z|)."""
-    compiled = _compiled(v, sizes.first + sizes.weights.shape[-1] - 1, method)
-    if compiled and len(v):
-        pair: tuple[Tensor, Tensor] = compiled.covariance_product(*sizes, v, f)
-        return pair
+    if not _are_compiled(v, method):
+        return _product(sizes, v, f)
+    if _has_tables(v, sizes.weights, sizes.first):
+        from ksubset.kernels.cpu import sizes as tables
+
+        return tables.covariance_product(*sizes, v, f)
+    from ksubset.kernels.cpu import size_rows
+
+    items, of_sizes, left = size_rows.covariance_product(*sizes, v, f)
+    if left is not None:
+        items[left], of_sizes[left] = _product(_some(sizes, left), v[left], f[left])
+    return items, of_sizes
+
+
+def items_product(sizes: Sizes, v: Tensor, method: str = "spectral") -> Tensor:
+    """Cov v alone, (rows, n)."""
+    if not _are_compiled(v, method) or _has_tables(v, sizes.weights, sizes.first):
+        return covariance_product(sizes, v, torch.zeros_like(sizes.weights), method)[0]
+    from ksubset.kernels.cpu import size_rows
+
+    items, _, left = size_rows.covariance_product(*sizes, v, None)
+    if left is not None:
+        some = _some(sizes, left)
+        items[left] = _product(some, v[left], torch.zeros_like(some.weights))[0]
+    return items
+
+
+def _some(sizes: Sizes, rows: Tensor) -> Sizes:
+    return Sizes(sizes.tilted[rows], sizes.weights[rows], sizes.centre[rows], sizes.first)
+
+
+def _product(sizes: Sizes, v: Tensor, f: Tensor) -> tuple[Tensor, Tensor]:
+    """By torch operations."""
     mix = mixture(sizes)
     coins, weights = mix.coins, mix.transform()
     one = _direction(mix, v, f, weights)

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu import nested, size_samples, sizes
+from ksubset.kernels.cpu import nested, size_rows, size_samples, sizes
 from ksubset.kernels.cpu.compile import folders
 from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
@@ -29,6 +29,11 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
     tilted, own, centre = known[3:6]
     sizes.covariance_product(tilted, own, centre, 1, torch.zeros(1, 3, dtype=dtype), weights)
     size_samples.draw(logits[:1, :3], 1, 2, torch.tensor(0), 1, True)
+    for n in (3, NARROW_ITEMS + 1):
+        rows = torch.zeros(1, n, dtype=dtype)
+        law = size_rows.draw(rows, weights, 1, True, torch.zeros(1, 1, dtype=torch.int64), True)
+        size_rows.covariance_product(law.tilted, law.weights, law.centre, 1, rows, None)
+        size_rows.infer(rows, weights, 1, True)
     if dtype == torch.float64:
         nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, 3, dtype=dtype))
     return folders()

@@ -83,6 +83,7 @@ def centre(v, n, coins, variance):
     """v less its variance-weighted mean, in place, and WEIGHT = p q v.
 
     Twice: the second time takes out what rounding left of a mean far larger than the spread.
+    Returns the mean.
     """
     size = padded(n)
     signed = coins[SIGNED]
@@ -97,19 +98,30 @@ def centre(v, n, coins, variance):
         moved = choose(w, 0.0, load(v, i) - mean, 0.0)
         weighted = weighted + w * moved
         store(v, i, moved)
-    mean = total(weighted) / max(variance, 1e-300)
+    rest = total(weighted) / max(variance, 1e-300)
     for i in range(0, size, width(v)):
         w = variances(load(signed, i))
-        moved = choose(w, 0.0, load(v, i) - mean, 0.0)
+        moved = choose(w, 0.0, load(v, i) - rest, 0.0)
         store(coins[WEIGHT], i, w * moved)
         store(v, i, moved)
+    return mean + rest
 
 
 @part
 def place_nodes(variance, free, tail, decay, nodes):
     """Sines and cosines of half the angles of all nodes that count. Returns how many, and N."""
-    number = tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * variance)
-    number = min(free + 1, number)
+    return place(min(free + 1, spread_of(variance, tail)), variance, decay, nodes)
+
+
+@part
+def spread_of(variance, tail):
+    """How far S is from its mean with probability exp(-tail) at most, by Bernstein's inequality."""
+    return tail / 3 + math.sqrt(tail * tail / 9 + 2 * tail * variance)
+
+
+@part
+def place(number, variance, decay, nodes):
+    """:func:`place_nodes` for N = ``number`` or a little more."""
     number = 2 * math.ceil((number - 1) / 2) + 1
     step_sine, step_cosine = math.sin(math.pi / number), math.cos(math.pi / number)
     sine, cosine = 0.0, 1.0
@@ -327,6 +339,15 @@ def centre_deviations(count, nodes):
 
 
 @part
+def weigh_deviations(count, nodes):
+    """Times the weights of the mixture: what :func:`combine` takes."""
+    for node in range(padded(count)):
+        real, imag = nodes[REAL, node], nodes[IMAG, node]
+        g, h = nodes[DEV_REAL, node], nodes[DEV_IMAG, node]
+        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = real * g - imag * h, real * h + imag * g
+
+
+@part
 def correct(n, coins, count, nodes, narrow, rarer):
     """rarer = P(rarer side | S = k) of every coin."""
     prepare_correction(count, nodes, narrow)
@@ -366,7 +387,7 @@ def correct_some(first, last, coins, count, narrow, rarer):
 
 @part
 def combine(n, coins, count, nodes, narrow, v):
-    """v = Cov v."""
+    """v = Cov v, from weighted deviations."""
     coin = coins[SIGNED]
     for node in range(padded(count)):
         s, c = nodes[SINE, node], nodes[COSINE, node]
@@ -374,8 +395,8 @@ def combine(n, coins, count, nodes, narrow, v):
         g, h = nodes[DEV_REAL, node], nodes[DEV_IMAG, node]
         narrow[0, node] = s * s
         narrow[1, node] = c * c
-        narrow[2, node] = 2 * s * s * (real * g - imag * h)
-        narrow[3, node] = -2 * s * c * (real * h + imag * g)
+        narrow[2, node] = 2 * s * s * g
+        narrow[3, node] = -2 * s * c * h
         narrow[4, node] = real * c * c
         narrow[5, node] = 2 * s * c * imag
         narrow[6, node] = -real * s * s

@@ -26,6 +26,12 @@ def key(seed):
 
 
 @part
+def key_of_size(seed):
+    """The same for another purpose: to draw a size (functional/_sized.py)."""
+    return _mix(_mix(seed + _GOLDEN) + _PURPOSE * np.uint64(3))
+
+
+@part
 def random_bits(key, counter):
     """64 of them."""
     return _mix(key + counter * _GOLDEN)

@@ -128,6 +128,7 @@ def covariance_product(first, last, left, tilted, k, vectors, tail, decay, produ
             count = sums_of(n, coins, count, decay, nodes, narrow, wide)
         moments.weigh(count, number, 0.0 if powers > 0 else k[r] - ups, nodes)
         moments.centre_deviations(count, nodes)
+        moments.weigh_deviations(count, nodes)
         if powers > 0:
             series.combine(n, coins, count, powers, nodes, sums, narrow, work)
         else:

@@ -197,8 +197,7 @@ def _coefficients(count, powers, nodes, across, within, narrow, both):
         s, c = load(nodes[SINE], first), load(nodes[COSINE], first)
         a_real, a_imag = -2.0 * s * s, 2.0 * s * c
         w_real, w_imag = load(nodes[REAL], first), load(nodes[IMAG], first)
-        g_real, g_imag = load(nodes[DEV_REAL], first), load(nodes[DEV_IMAG], first)
-        u_real, u_imag = w_real * g_real - w_imag * g_imag, w_real * g_imag + w_imag * g_real
+        u_real, u_imag = load(nodes[DEV_REAL], first), load(nodes[DEV_IMAG], first)
         u_real, u_imag = u_real * a_real - u_imag * a_imag, u_real * a_imag + u_imag * a_real
         t_real, t_imag = (
             w_real + (w_real * a_real - w_imag * a_imag),
@@ -230,7 +229,7 @@ def _coefficients(count, powers, nodes, across, within, narrow, both):
 
 @part
 def combine(n, coins, count, powers, nodes, sums, narrow, v):
-    """v = Cov v: the mixture over nodes of p q times a polynomial in p."""
+    """v = Cov v, from weighted deviations: the mixture over nodes of p q times a polynomial."""
     _coefficients(count, powers, nodes, sums[2], sums[3], narrow, True)
     signed = coins[SIGNED]
     lanes = width(v)
@@ -259,7 +258,7 @@ def correct(n, coins, count, powers, nodes, sums, narrow, rarer):
 def prepare_correction(count, powers, nodes, sums, narrow):
     """The polynomial of :func:`correct_some`."""
     for node in range(padded(count)):
-        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = 1, 0
+        nodes[DEV_REAL, node], nodes[DEV_IMAG, node] = nodes[REAL, node], nodes[IMAG, node]
     _coefficients(count, powers, nodes, sums[2], sums[3], narrow, False)
 
 

@@ -31,7 +31,7 @@ def padded(n):
 
 
 @part
-def _means(theta, size, c):
+def means(theta, size, c):
     """Heads beyond the likely ones in expectation, their variance, the number of likely ones."""
     signed = fill(theta, 0.0)
     variance = fill(theta, 0.0)
@@ -71,7 +71,7 @@ def solve(theta, size, chosen, count, start, low, high):
     # At its first ends, never looked at, the bracket has the extreme coins near zero.
     low_variance, high_variance = np.inf, np.inf
     for step in range(_STEPS):
-        signed, variance, likely = _means(theta, size, c)
+        signed, variance, likely = means(theta, size, c)
         excess = signed + (likely - chosen)
         deviation = math.sqrt(variance)
         if abs(excess) <= 0.05 * max(deviation, 1.0):
@@ -148,7 +148,8 @@ def _start(rare, count, mass, squares, depths, spreads):
 
 
 @part
-def _shift(theta, size, c):
+def shift_row(theta, size, c):
+    """Add c to all of a row."""
     for i in range(0, size, width(theta)):
         store(theta, i, load(theta, i) + c)
 
@@ -167,7 +168,7 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
     low, high = odds - highest, odds - lowest
     first, deviation = solve(theta, size, chosen, finite, start, low, high)
     first = rounded(theta, first)
-    _shift(theta, size, first)
+    shift_row(theta, size, first)
     eps = 2.0**-23 if theta.itemsize == 4 else 2.0**-52
     second = 0.0
     if abs(first) * eps * max(deviation, 1.0) > 1e-3:
@@ -176,7 +177,7 @@ def _tilt_free(theta, n, chosen, finite, highest, lowest):
         reach = 1 + 16 * eps * abs(first)
         second, _ = solve(theta, size, chosen, finite, 0.0, -reach, reach)
         second = rounded(theta, second)
-        _shift(theta, size, second)
+        shift_row(theta, size, second)
     return first + second
 
 
