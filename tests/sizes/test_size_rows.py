@@ -6,9 +6,11 @@ import pytest
 import torch
 from sized_problems import INF, TOLERANCES
 from test_sizes_contract import close
+from test_sizes_cpu import _gradients as gradients
 from torch import Tensor
 
 import ksubset
+from ksubset.functional._sized import draw_sizes
 from ksubset.kernels import sizes as nodes
 from ksubset.kernels.device import are_compiled
 
@@ -138,3 +140,108 @@ def test_wide_and_empty_batches() -> None:
         ksubset.marginals(huge, ksubset.between(50, 120), method="spectral"),
         1e-12,
     )
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("n", "low", "high"), [(12, 0, 12), (100, 45, 80), (2100, 1000, 1100)])
+def test_sizes_are_drawn_as_torch_draws_them(
+    n: int, low: int, high: int, dtype: torch.dtype
+) -> None:
+    """From the same random numbers, so that all but those at a border of rounding are equal."""
+    seeds = torch.randint(1 << 40, (400, 7))
+    for logits, weights, flat in problems(n, low, high, dtype):
+        drawn = compiled.draw(logits, weights, low, flat, seeds, True)
+        assert drawn.left is None
+        found = nodes.infer(logits.double(), weights, low, flat)
+        expected = draw_sizes(found[2], low, seeds)
+        wrong = 1 if dtype == torch.float64 else 6
+        assert int((drawn.size != expected).sum()) <= wrong
+        law = nodes.Sizes(drawn.tilted, drawn.weights, drawn.centre, low)
+        v = torch.randn(7, n, dtype=dtype)
+        truth = nodes.items_product(nodes.Sizes(*found[3:6], low), v.double())
+        close(nodes.items_product(law, v, "auto"), truth, TOLERANCES[dtype], 4.0)
+
+
+def chi_square(z: Tensor, sizes: ksubset.Sizes, logits: Tensor) -> float:
+    """The p-value of the sizes of samples (samples, n)."""
+    chances = ksubset.size_probabilities(logits.double(), sizes, method="spectral") * len(z)
+    counts = torch.bincount(z.sum(-1).long(), minlength=len(chances))
+    assert counts[chances == 0].sum() == 0
+    many = chances > 5
+    found = torch.cat([counts[many], counts[~many].sum().reshape(1)])
+    expected = torch.cat([chances[many], chances[~many].sum().reshape(1)]).clamp_min(1e-3)
+    statistic = ((found - expected) ** 2 / expected).sum() / 2
+    return float(torch.special.gammaincc(torch.tensor((len(found) - 1) / 2), statistic.float()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_samples_are_of_the_distribution(dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    logits = torch.randn(70, dtype=dtype)
+    logits[3], logits[5] = INF, -INF
+    bell = ksubset.weighted_sizes(-0.05 * (torch.arange(71.0) - 30) ** 2)
+    for sizes in (ksubset.at_least(38), ksubset.between(20, 34), bell):
+        z = ksubset.sample(logits, sizes, (20_000,))
+        assert ((z == 0) | (z == 1)).all()
+        assert (z[:, 3] == 1).all()
+        assert (z[:, 5] == 0).all()
+        assert chi_square(z, sizes, logits) > 1e-4
+        mu = ksubset.marginals(logits.double(), sizes, method="spectral")
+        deviation = (mu * (1 - mu) / len(z)).sqrt() + 1e-12
+        assert float(((z.double().mean(0) - mu) / deviation).abs().max()) < 4.5
+    # And of a slightly wrong one it is told.
+    wrong = ksubset.between(21, 34)
+    z = ksubset.sample(logits - 0.05, ksubset.between(20, 34), (20_000,))
+    assert chi_square(z, ksubset.between(20, 34), logits) < 1e-4
+    with pytest.raises(AssertionError):
+        chi_square(z, wrong, logits)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("samples", [(), (3,)], ids=str)
+def test_samples_have_the_gradient_of_the_marginals(
+    samples: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    logits = 2 * torch.randn(9, 70, dtype=dtype)
+    logits[3, 2], logits[4, 3], logits[5, 5] = INF, -INF, 1e4
+    mask = torch.rand(9, 70) > 0.1
+    v = torch.randn(*samples, 9, 70, dtype=dtype)
+    own = ksubset.between(torch.arange(25, 34), 45)
+    bell = ksubset.weighted_sizes(-0.1 * (torch.arange(61.0) - 30) ** 2)
+    for sizes in (ksubset.between(20, 40), own, bell, ksubset.at_most(3)):
+        for given in (None, mask):
+            one, other = logits.clone().requires_grad_(), logits.clone().requires_grad_()
+            z = ksubset.simple(one, sizes, samples, mask=given)
+            mu = ksubset.marginals(other, sizes, mask=given, method="spectral").expand(z.shape)
+            assert ((z == 0) | (z == 1)).all()
+            for found, truth in zip(gradients(z, one, v), gradients(mu, other, v), strict=True):
+                close(found, truth.double(), TOLERANCES[dtype], 8.0)
+
+
+def test_rows_that_samples_cannot_have() -> None:
+    logits = torch.randn(4, 70)
+    logits[2, 1] = torch.nan
+    with pytest.raises(ValueError, match="NaN"):
+        ksubset.sample(logits, ksubset.between(10, 50))
+    z = ksubset.simple(logits.requires_grad_(), ksubset.between(10, 50), validate_args=False)
+    assert z[2].isnan().all()
+    assert not z[[0, 1, 3]].isnan().any()
+    (gradient,) = torch.autograd.grad(z[[0, 1, 3]].sum(), logits)
+    assert not gradient[[0, 1, 3]].isnan().any()
+
+
+def test_learned_weights_take_the_gradient_of_samples() -> None:
+    weights = (-0.05 * (torch.arange(71.0) - 30) ** 2).requires_grad_()
+    z = ksubset.simple(torch.randn(2, 70), ksubset.weighted_sizes(weights))
+    (gradient,) = torch.autograd.grad(z[:, :9].sum(), weights)
+    assert gradient.abs().sum() > 0
+
+
+def test_the_same_generator_gives_the_same_samples() -> None:
+    logits = torch.randn(5, 70)
+    sizes = ksubset.between(20, 60)
+    one, other = (
+        ksubset.sample(logits, sizes, (2,), generator=torch.Generator().manual_seed(4))
+        for _ in range(2)
+    )
+    assert (one == other).all()

@@ -1,7 +1,9 @@
-"""Samples of ranges of sizes in plain eager mode, by a kernel that draws size and subset at once.
+"""Samples of several sizes in plain eager mode, by compiled kernels.
 
-As :mod:`._eager` does for one size. Where there is no such kernel, or somebody but autograd
-observes the call, :func:`ksubset.functional._sized.simple` goes step by step.
+As :mod:`._eager` does for one size. Of short rows a kernel draws size and subset at once; of others
+one draws the sizes alone, without what else is known of the law. Where there are no such kernels,
+or somebody but autograd observes the call, :func:`ksubset.functional._sized.simple` goes step by
+step.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ from torch import Tensor
 
 from ksubset._arguments import FLOATING_TYPES, problem
 from ksubset.functional import _primitives
-from ksubset.functional._nodes import nodes
+from ksubset.functional._nodes import nodes, product
 from ksubset.functional._size_problem import SizedProblem, sized_problem
-from ksubset.functional.sampling import _random
+from ksubset.functional.sampling import _random, _seeds
 from ksubset.kernels import sizes as kernels
 from ksubset.kernels.device import are_compiled
 from ksubset.kernels.random import following
@@ -48,7 +50,7 @@ def simple(
     """Samples with SIMPLE's gradient, or None where these take another way."""
     if not (
         method == "auto"
-        and isinstance(k, Between)
+        and k.concave
         and isinstance(logits, Tensor)
         and logits.device.type == "cpu"
         and logits.dtype in FLOATING_TYPES
@@ -59,24 +61,40 @@ def simple(
         and are_compiled(logits, method)
     ):
         return None
-    n = logits.shape[-1]
-    low, high = k.bounds(n, logits.device, "k")
-    if not (isinstance(low, int) and isinstance(high, int)):
-        return None
-    from ksubset.kernels.cpu import sizes as compiled
-
-    given = problem(logits, 0, mask, validate_args=False)
-    if not compiled.serves(given.logits, high) or low == high:
-        return None
-    samples = math.prod(sample_shape)
-    seed = _random((), logits.device, generator)
 
     def checked() -> SizedProblem:
         return sized_problem(logits, k, mask, validate_args=validate_args)
 
-    call = _Call(low, high, samples, seed, draw_sizes, checked)
-    z = given.vector(cast("Any", _Simple).apply(given.logits, call))
+    samples = math.prod(sample_shape)
+    bounds = _bounds_of_table(logits, k)
+    if bounds is None:
+        found = checked()
+        given = found.given
+        if found.log_weights.requires_grad:
+            return None
+        seeds = _seeds((samples, len(given.logits)), logits.device, generator)
+        flat = isinstance(k, Between)
+        z = cast("Any", _SimpleRows).apply(given.logits, _RowsCall(found, flat, seeds, draw_sizes))
+    else:
+        given = problem(logits, 0, mask, validate_args=False)
+        seed = _random((), logits.device, generator)
+        z = cast("Any", _Simple).apply(
+            given.logits, _Call(*bounds, samples, seed, draw_sizes, checked)
+        )
+    z = given.vector(z)
     return z.reshape(*sample_shape, *z.shape[1:])
+
+
+def _bounds_of_table(logits: Tensor, k: Sizes) -> tuple[int, int] | None:
+    """If a table serves them."""
+    if not isinstance(k, Between):
+        return None
+    low, high = k.bounds(logits.shape[-1], logits.device, "k")
+    if not (isinstance(low, int) and isinstance(high, int)) or low == high:
+        return None
+    from ksubset.kernels.cpu import sizes as tables
+
+    return (low, high) if tables.serves(logits, high) else None
 
 
 class _Simple(_primitives.SingleLevelFunction):
@@ -107,7 +125,7 @@ class _Simple(_primitives.SingleLevelFunction):
             given = found.given._replace(logits=logits)
             return nodes(found._replace(given=given), True, "auto").product(total), None
         law = kernels.Sizes(tilted, weights, centre, ctx.call.low)
-        return kernels.covariance_product(law, total, torch.zeros_like(weights), "auto")[0], None
+        return kernels.items_product(law, total, "auto"), None
 
 
 def _draw_left(logits: Tensor, call: _Call, left: Tensor, drawn: Any, keep: bool) -> None:
@@ -123,3 +141,48 @@ def _draw_left(logits: Tensor, call: _Call, left: Tensor, drawn: Any, keep: bool
     drawn.samples[:, left] = z.reshape(call.samples, -1, n)
     if keep:
         drawn.tilted[left], drawn.weights[left], drawn.centre[left] = law[3], law[4], law[5]
+
+
+class _RowsCall(NamedTuple):
+    found: SizedProblem
+    flat: bool
+    seeds: Tensor  # (samples, rows)
+    draw_sizes: DrawSizes
+
+
+class _SimpleRows(_primitives.SingleLevelFunction):
+    """(logits (rows, n), call) -> samples (samples, rows, n) whose gradient is Cov g."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, call: _RowsCall) -> Tensor:
+        from ksubset.kernels.cpu import size_rows
+
+        ctx.call = call
+        ctx.set_materialize_grads(False)
+        keep = ctx.needs_input_grad[0]
+        weights, first = call.found.log_weights, call.found.first
+        drawn = size_rows.draw(logits, weights, first, call.flat, call.seeds, keep)
+        left = drawn.left
+        if left is not None:
+            law = kernels.infer(logits[left], weights[left], first, call.flat)
+            drawn.size[:, left] = call.draw_sizes(law[2], first, call.seeds[:, left])
+            if keep:
+                drawn.tilted[left], drawn.weights[left], drawn.centre[left] = law[3:6]
+        ctx.save_for_backward(logits, drawn.tilted, drawn.weights, drawn.centre)
+        shape = (len(call.seeds), *logits.shape)
+        each = logits.expand(shape).reshape(-1, shape[-1])
+        size, seeds = drawn.size.reshape(-1), call.seeds.reshape(1, -1)
+        return _primitives.sample(each, size, seeds, "auto")[0].reshape(shape)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None) -> Any:
+        if grad is None:
+            return None, None
+        logits, tilted, weights, centre = ctx.saved_tensors
+        found, flat = ctx.call.found, ctx.call.flat
+        total = grad.sum(0) if len(grad) != 1 else grad[0]
+        if torch.is_grad_enabled() or not _primitives.plain_eager((grad,)):
+            given = found.given._replace(logits=logits)
+            return product(found._replace(given=given), flat, total, "auto"), None
+        law = kernels.Sizes(tilted, weights, centre, found.first)
+        return kernels.items_product(law, total, "auto"), None

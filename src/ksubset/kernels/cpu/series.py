@@ -39,7 +39,8 @@ from ksubset.kernels.cpu.simd import (
 from ksubset.kernels.cpu.tilt import padded
 
 MOST_POWERS = 20
-_LOGARITHMS = np.log(np.arange(1, MOST_POWERS + 4))
+MOST_SUMS = 32  # powers whose sums alone are worth while
+_LOGARITHMS = np.log(np.arange(1, MOST_SUMS + 4))
 # Sizes of working space: sums of vectors for every power, in the working precision and in float64.
 LANES, SUMS = 2 * (MOST_POWERS + 1) * 8, (MOST_POWERS + 1) * 4
 _FOLD = 512  # items whose sum may stay in the working precision
@@ -58,6 +59,12 @@ def powers_for(top, mean, variance, decay):
     top: the largest p. With M powers the error is at most (2 s)^(M + 1) e^(-2 variance s^2) times
     what the coins contribute, whatever s = sin(omega / 2).
     """
+    return powers_up_to(MOST_POWERS, top, mean, variance, decay)
+
+
+@part
+def powers_up_to(most_powers, top, mean, variance, decay):
+    """:func:`powers_for`, where that many are not too many."""
     if variance <= 0:
         return 0
     # Where 1 + a p comes near 0 the remainder of the series is more than its next term.
@@ -65,7 +72,7 @@ def powers_for(top, mean, variance, decay):
         return 0
     ratio = 2 * math.log(top) - 1 - math.log(variance)
     weight = math.log(mean / top)
-    for powers in range(3, MOST_POWERS + 1):
+    for powers in range(3, most_powers + 1):
         following = _LOGARITHMS[powers]  # log(powers + 1)
         most = max(_LOGARITHMS[powers + 1], weight - following)
         if 0.5 * (powers + 1) * (following + ratio) + most < -(decay + _MARGIN):

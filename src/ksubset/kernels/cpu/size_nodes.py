@@ -13,7 +13,8 @@ import math
 import numpy as np
 
 from ksubset.kernels.cpu import moments, series
-from ksubset.kernels.cpu.compile import allocating, part
+from ksubset.kernels.cpu import rows as one_by_one
+from ksubset.kernels.cpu.compile import allocating, inlined, part
 from ksubset.kernels.cpu.moments import DEV_IMAG, DEV_REAL, IMAG, MOST_NODES, REAL, SIGNED
 from ksubset.kernels.cpu.noise import key_of_size, uniform
 from ksubset.kernels.cpu.rows import _fill, _scratch
@@ -56,6 +57,8 @@ def _most_likely(row, n, first, c, low, high, flat):
     if flat:
         signed, _, likely = means(row, size, 0.0)
         mean = signed + likely
+        if np.isnan(mean):
+            return -1, mean, mean
         at = min(max(math.floor(mean + 0.5) - first, low), high)
         return at, mean, mean
     on_left, on_right = np.nan, np.nan
@@ -65,6 +68,8 @@ def _most_likely(row, n, first, c, low, high, flat):
     while start < end:
         signed, variance, likely = means(row, size, c[at] - c[at - 1])
         mean = signed + likely
+        if np.isnan(mean):
+            return -1, mean, mean
         excess = mean - (first + at)
         if excess >= -0.5:
             start, on_left = at, mean
@@ -86,10 +91,11 @@ def _tilt(row, n, first, c, flat):
     """Tilt a row in place. Returns the column of the centre, -1 if there is none, the shift, and
     the first and last columns that are possible."""
     low, high = _ends(c)
-    signed, _, _ = means(row, padded(n), 0.0)
-    if high < 0 or np.isnan(signed):
+    at, on_left, on_right = -1, np.nan, np.nan
+    if high >= 0:
+        at, on_left, on_right = _most_likely(row, n, first, c, low, high, flat)
+    if at < 0:
         return -1, 0.0, low, high
-    at, on_left, on_right = _most_likely(row, n, first, c, low, high, flat)
     centre = first + at
     shift, slope = 0.0, np.nan
     if at > low and on_left <= centre + 0.5:
@@ -164,6 +170,12 @@ def _angles(number, lower, work):
     return math.cos(angle), math.sin(angle)
 
 
+@inlined
+def _turned(cosine, sine, by_cosine, by_sine):
+    """The product of complex numbers."""
+    return cosine * by_cosine - sine * by_sine, sine * by_cosine + cosine * by_sine
+
+
 @part
 def _at_sizes(count, number, real, imag, lower, upper, work, found):
     """found[j] = Re sum_v g_v e^(-i omega_v (lower + j)) for g at the nodes."""
@@ -175,21 +187,24 @@ def _at_sizes(count, number, real, imag, lower, upper, work, found):
     base_cosine, base_sine = load(work, 0), load(work, lanes)
     start_cosine, start_sine = fill(found, 1.0), fill(found, 0.0)
     jump_cosine, jump_sine = 1.0, 0.0
-    for node in range(1, count):
-        start_cosine, start_sine = (
-            start_cosine * base_cosine - start_sine * base_sine,
-            start_sine * base_cosine + start_cosine * base_sine,
-        )
-        jump_cosine, jump_sine = (
-            jump_cosine * step_cosine - jump_sine * step_sine,
-            jump_sine * step_cosine + jump_cosine * step_sine,
-        )
+    # Two nodes at once: half as many steps that wait for each other.
+    for node in range(1, count, 2):
+        start_cosine, start_sine = _turned(start_cosine, start_sine, base_cosine, base_sine)
+        jump_cosine, jump_sine = _turned(jump_cosine, jump_sine, step_cosine, step_sine)
         # g e^(-i omega j), turned from size to size.
         a = start_cosine * real[node] + start_sine * imag[node]
         b = start_cosine * imag[node] - start_sine * real[node]
+        c, s = jump_cosine, -jump_sine
+        start_cosine, start_sine = _turned(start_cosine, start_sine, base_cosine, base_sine)
+        jump_cosine, jump_sine = _turned(jump_cosine, jump_sine, step_cosine, step_sine)
+        next_real = real[node + 1] if node + 1 < count else 0.0
+        next_imag = imag[node + 1] if node + 1 < count else 0.0
+        d = start_cosine * next_real + start_sine * next_imag
+        e = start_cosine * next_imag - start_sine * next_real
         for j in range(0, end, lanes):
-            store(found, j, load(found, j) + a)
-            a, b = a * jump_cosine + b * jump_sine, b * jump_cosine - a * jump_sine
+            store(found, j, load(found, j) + (a + d))
+            a, b = _turned(a, b, c, s)
+            d, e = _turned(d, e, jump_cosine, -jump_sine)
 
 
 @part
@@ -201,22 +216,24 @@ def _at_nodes(count, number, f, lower, upper, work, real, imag):
     base_cosine, base_sine = load(work, 0), load(work, lanes)
     start_cosine, start_sine = fill(f, 1.0), fill(f, 0.0)
     jump_cosine, jump_sine = 1.0, 0.0
-    for node in range(count):
-        a, b = start_cosine, start_sine
+    for node in range(0, count, 2):
+        a, b, c, s = start_cosine, start_sine, jump_cosine, jump_sine
+        start_cosine, start_sine = _turned(start_cosine, start_sine, base_cosine, base_sine)
+        jump_cosine, jump_sine = _turned(jump_cosine, jump_sine, step_cosine, step_sine)
+        d, e = start_cosine, start_sine
         cosines, sines = fill(f, 0.0), fill(f, 0.0)
+        other_cosines, other_sines = cosines, sines
         for j in range(0, end, lanes):
             here = load(f, j)
             cosines, sines = cosines + here * a, sines + here * b
-            a, b = a * jump_cosine - b * jump_sine, b * jump_cosine + a * jump_sine
+            other_cosines, other_sines = other_cosines + here * d, other_sines + here * e
+            a, b = _turned(a, b, c, s)
+            d, e = _turned(d, e, jump_cosine, jump_sine)
         real[node], imag[node] = total(cosines), -total(sines)
-        start_cosine, start_sine = (
-            start_cosine * base_cosine - start_sine * base_sine,
-            start_sine * base_cosine + start_cosine * base_sine,
-        )
-        jump_cosine, jump_sine = (
-            jump_cosine * step_cosine - jump_sine * step_sine,
-            jump_sine * step_cosine + jump_cosine * step_sine,
-        )
+        if node + 1 < count:
+            real[node + 1], imag[node + 1] = total(other_cosines), -total(other_sines)
+        start_cosine, start_sine = _turned(start_cosine, start_sine, base_cosine, base_sine)
+        jump_cosine, jump_sine = _turned(jump_cosine, jump_sine, step_cosine, step_sine)
 
 
 @part
@@ -228,18 +245,20 @@ def _times(count, nodes, real, imag):
 
 
 @part
-def _characteristic(n, centre, coins, decay, facts, count, number, nodes, wide, sums, lanes):
-    """Fill the nodes. Returns how many powers were enough, 0 for none."""
-    powers = series.powers_for(facts[TOP], facts[MEAN], facts[VARIANCE], decay)
+def _characteristic(
+    n, centre, coins, decay, facts, count, number, nodes, narrow, wide, sums, lanes, sums_of
+):
+    """Fill the nodes. Returns how many count, and how many powers were enough, 0 for none."""
+    powers = series.powers_up_to(series.MOST_SUMS, facts[TOP], facts[MEAN], facts[VARIANCE], decay)
     if powers > 0:
         series.probability_sums(n, coins, powers, lanes, sums)
         k = centre - facts[CERTAIN]
         series.characteristic(count, number, k, facts[MEAN], powers, sums, nodes)
         _turn(count, number, 0.0, nodes)
     else:
-        moments.characteristic(n, coins, count, nodes, wide)
+        count = sums_of(n, coins, count, decay, nodes, narrow, wide)
         _turn(count, number, facts[UPS] - centre, nodes)
-    return powers
+    return count, powers
 
 
 @part
@@ -344,9 +363,11 @@ def infer(
             odd += 1
             continue
         count, number = _place(facts, lower, upper, middle, tail, decay, nodes)
-        powers = _characteristic(
-            n, middle, coins, decay, facts, count, number, nodes, wide, sums, lanes
-        )
+        # The log-partition takes all digits of the characteristic function.
+        count, powers = _characteristic(
+            n, middle, coins, decay, facts, count, number, nodes, narrow, wide, sums, lanes,
+            one_by_one.wide_characteristic,
+        )  # fmt: skip
         same = _weigh(own, at, shift, flat, lower, upper, near)
         _at_sizes(count, number, nodes[REAL], nodes[IMAG], lower, upper, angles, joint)
         mass = _join(number, lower, upper, near, joint)
@@ -373,7 +394,7 @@ def infer(
         _times(count, nodes, nodes[DEV_REAL], nodes[DEV_IMAG])
         for node in range(count):
             nodes[REAL, node], nodes[IMAG, node] = nodes[DEV_REAL, node], nodes[DEV_IMAG, node]
-        if powers > 0:
+        if 0 < powers <= series.MOST_POWERS:
             series.correct(n, coins, count, powers, nodes, sums, narrow, rarer)
         else:
             moments.correct(n, coins, count, nodes, narrow, rarer)
@@ -397,13 +418,14 @@ def _heads(n, row, signed, marginals):
 @allocating
 def draw(
     first, last, noted, start, flat, logits, c, seeds, several, tail, decay,
-    tilted, weights, centre, drawn,
+    tilted, weights, centre, drawn, sums_of,
 ):  # fmt: skip
     """Sizes (samples * rows) for seeds of all, or for one and those that follow it. And, if there
-    is room for them, the tilted logits and weights that products start from."""
+    is room for them, the tilted logits and weights that products start from. With
+    narrow_characteristic or wide_characteristic of :mod:`.rows`."""
     (rows, n), odd, keeps = logits.shape, 0, len(tilted) > 0
     samples = len(drawn) // rows
-    row, coins, nodes, _, wide, sums, lanes = _scratch(logits)
+    row, coins, nodes, narrow, wide, sums, lanes = _scratch(logits)
     facts, angles = np.empty(FACTS, np.float64), np.empty(16, np.float64)
     room = _room(n, c.shape[-1])
     near, joint = room[0], room[1]
@@ -429,7 +451,10 @@ def draw(
         mass = 0.0
         if lower <= upper:
             count, number = _place(facts, lower, upper, middle, tail, decay, nodes)
-            _characteristic(n, middle, coins, decay, facts, count, number, nodes, wide, sums, lanes)
+            count, _ = _characteristic(
+                n, middle, coins, decay, facts, count, number, nodes, narrow, wide, sums, lanes,
+                sums_of,
+            )  # fmt: skip
             _weigh(own, at, shift, flat, lower, upper, near)
             _at_sizes(count, number, nodes[REAL], nodes[IMAG], lower, upper, angles, joint)
             mass = _join(number, lower, upper, near, joint)

@@ -25,6 +25,7 @@ __all__ = ["Drawn", "covariance_product", "draw", "infer"]
 class _Kernels(NamedTuple):
     infer: Any
     draw: Any
+    draw_long: Any
     covariance_product: Any
     covariance_product_long: Any
 
@@ -56,6 +57,20 @@ def _kernels(dtype: Any) -> _Kernels:
             _wide(c, (laws, sizes)), _integers(seeds, several), several, tail, decay,
             _floats(tilted, (kept, n), dtype), _floats(weights, (kept, sizes), dtype),
             _integers(centre, kept), _integers(drawn, samples * rows),
+            one_by_one.narrow_characteristic,
+        )  # fmt: skip
+
+    @kernel
+    def draw_long_size_rows(
+        first, last, rows, n, sizes, laws, start, flat, noted, logits, c, samples, several, kept,
+        seeds, tail, decay, tilted, weights, centre, drawn,
+    ):  # fmt: skip
+        return size_nodes.draw(
+            first, last, _bytes(noted, rows), start, flat != 0, _floats(logits, (rows, n), dtype),
+            _wide(c, (laws, sizes)), _integers(seeds, several), several, tail, decay,
+            _floats(tilted, (kept, n), dtype), _floats(weights, (kept, sizes), dtype),
+            _integers(centre, kept), _integers(drawn, samples * rows),
+            one_by_one.wide_characteristic,
         )  # fmt: skip
 
     @kernel
@@ -89,7 +104,11 @@ def _kernels(dtype: Any) -> _Kernels:
         )  # fmt: skip
 
     return _Kernels(
-        infer_size_rows, draw_size_rows, product_of_size_rows, product_of_long_size_rows
+        infer_size_rows,
+        draw_size_rows,
+        draw_long_size_rows,
+        product_of_size_rows,
+        product_of_long_size_rows,
     )
 
 
@@ -166,9 +185,11 @@ def draw(
     centre = torch.empty(kept, dtype=torch.int64)
     noted = torch.zeros(rows, dtype=torch.uint8)
     size = torch.empty_like(seeds)
+    kernels = _KERNELS[logits.dtype]
     odd = share(
-        _KERNELS[logits.dtype].draw, rows, n, sizes, len(c), first, int(flat), noted.data_ptr(),
-        logits.data_ptr(), c.data_ptr(), seeds.shape[0], seeds.numel(), kept, seeds.data_ptr(),
+        kernels.draw if n <= NARROW_ITEMS else kernels.draw_long,
+        rows, n, sizes, len(c), first, int(flat), noted.data_ptr(), logits.data_ptr(),
+        c.data_ptr(), seeds.shape[0], seeds.numel(), kept, seeds.data_ptr(),
         *_PRECISIONS[logits.dtype],
         *(x.data_ptr() for x in (tilted, weights, centre, size)),
     )  # fmt: skip
