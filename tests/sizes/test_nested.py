@@ -81,18 +81,39 @@ def test_infinite_logits(device: torch.device) -> None:
     assert p_value(z, logits.double().cpu(), 4) > FALSE_ALARM
 
 
-def test_the_compiled_kernel_and_torch_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_the_compiled_kernel_and_torch_agree(dtype: torch.dtype) -> None:
     """The same random numbers, the same orderings."""
     compiled = pytest.importorskip("ksubset.kernels.cpu.nested")
-    for n, most in ((5, 5), (40, 3), (200, 30)):
-        logits = torch.randn(6, n)
-        seeds = torch.arange(24).reshape(4, 6)
-        found = nested.order(logits, most, seeds)
-        with monkeypatch.context() as patch:
-            patch.setattr(compiled, "order", lambda *_: None)
-            assert torch.equal(nested.order(logits, most, seeds), found)
-    far = 100 * torch.randn(2, 50).double()
-    assert compiled.order(far, 20, torch.rand(1, 2, 50).double()) is None
+    for n, most in ((2, 1), (5, 5), (40, 3), (40, 39), (200, 30), (300, 4)):
+        for scale in (0.1, 1.0, 4.0):
+            logits = scale * torch.randn(6, n, dtype=dtype)
+            if n > most + 1:
+                logits[2, 1] = logits[3, -1] = -INF
+            seeds = torch.arange(24).reshape(4, 6)
+            *found, left = compiled.order(logits, most, seeds)
+            kept = torch.arange(6)
+            if left is not None:
+                assert scale == 4.0
+                kept = kept[~torch.isin(kept, left)]
+                assert len(kept)
+            order, rank = nested._order(logits, most, seeds)
+            assert torch.equal(found[0][:, kept], order[:, kept])
+            assert torch.equal(found[1][:, kept], rank[:, kept])
+
+
+def test_rows_that_are_left_to_torch() -> None:
+    compiled = pytest.importorskip("ksubset.kernels.cpu.nested")
+    logits = torch.randn(5, 50).double()
+    logits[1] *= 300
+    logits[2, 4] = INF
+    logits[3, 4:] = -INF
+    seeds = torch.arange(10).reshape(2, 5)
+    assert compiled.order(logits, 20, seeds)[2].tolist() == [1, 2, 3]
+    for one, other in zip(
+        nested.order(logits, 20, seeds), nested._order(logits, 20, seeds), strict=True
+    ):
+        assert torch.equal(one[:, [0, 1, 2, 4]], other[:, [0, 1, 2, 4]])
 
 
 def test_mistakes() -> None:

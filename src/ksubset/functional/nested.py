@@ -78,22 +78,27 @@ def nested_subsets(
     given = problem(logits, most, mask, validate_args=validate_args)
     seeds = _seeds((math.prod(sample_shape), len(given.logits)), given.logits.device, generator)
     theta = given.logits.detach()
-    order = nested.order(theta, most, seeds)
-    bad = theta.isnan().any(-1) | ((theta > -torch.inf).sum(-1) < most)
-    order = torch.where(bad.unsqueeze(-1), -1, order)
-    rank = torch.full(
-        (*order.shape[:-1], given.n + 1), most, dtype=torch.int64, device=theta.device
-    )
-    place = torch.where(order < 0, given.n, order)
-    rank = rank.scatter(-1, place, torch.arange(most, device=theta.device).expand(order.shape))
+    order, rank = nested.order(theta, most, seeds)
     limits = torch.tensor(wanted, device=theta.device).unsqueeze(-1)
-    subsets = (rank[..., : given.n].unsqueeze(-2) < limits).to(given.dtype)
-    subsets = subsets.masked_fill(bad[:, None, None], torch.nan)
+    subsets = (rank.unsqueeze(-2) < limits).to(given.dtype)
+    bad = _without_order(theta, most)
+    if bad is not None:
+        order = torch.where(bad.unsqueeze(-1), -1, order)
+        subsets = subsets.masked_fill(bad[:, None, None], torch.nan)
     shape = (*sample_shape, *given.batch_shape)
     subsets = subsets.reshape(*shape, len(wanted), given.n)
     if not isinstance(sizes, Sequence):
         subsets = subsets.squeeze(-2)
     return NestedSubsets(order.reshape(*shape, most), subsets)
+
+
+def _without_order(theta: Tensor, most: int) -> Tensor | None:
+    """The rows that have none; None if that is seen at once."""
+    if theta.device.type == "cpu" and theta.numel() and most <= theta.shape[-1]:
+        low, high = torch.aminmax(theta)
+        if math.isfinite(float(low)) and math.isfinite(float(high)):
+            return None
+    return theta.isnan().any(-1) | ((theta > -torch.inf).sum(-1) < most)
 
 
 def _checked(sizes: int | Sequence[int]) -> list[int]:

@@ -19,24 +19,30 @@ from ksubset.kernels.device import are_compiled
 _FAR = 2000.0  # in log-odds: beyond what any random number reaches
 
 
-def order(logits: Tensor, most: int, seeds: Tensor) -> Tensor:
-    """The first ``most`` items of orderings, (samples, rows, most), for seeds (samples, rows).
+def order(logits: Tensor, most: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """The first ``most`` items of orderings, (samples, rows, most), for seeds (samples, rows); and
+    the place of every item, (samples, rows, n), ``most`` for those beyond the last.
 
     Forced items come first, forbidden ones last.
     """
-    noise = random.uniform(random.keys(seeds), 0, logits.shape[-1], widest(logits))
-    theta = _finite(logits.to(noise.dtype))
-    if logits.device.type == "cpu" and logits.numel() and are_compiled(logits, "auto"):
-        from ksubset.kernels.cpu import nested as compiled
+    if not (logits.device.type == "cpu" and most and are_compiled(logits, "auto")):
+        return _order(logits, most, seeds)
+    from ksubset.kernels.cpu import nested as compiled
 
-        known = compiled.order(theta, most, noise)
-        if known is not None:
-            return known
-    codes = _codes(theta, most, noise)
-    places = _decoded(codes, most)
-    found = torch.zeros(*places.shape[:-1], most + 1, dtype=torch.int64, device=logits.device)
-    index = torch.arange(logits.shape[-1], device=logits.device).expand(places.shape)
-    return found.scatter(-1, places, index)[..., :most]
+    found, rank, left = compiled.order(logits, most, seeds)
+    if left is not None:
+        found[:, left], rank[:, left] = _order(logits[left], most, seeds[:, left])
+    return found, rank
+
+
+def _order(logits: Tensor, most: int, seeds: Tensor) -> tuple[Tensor, Tensor]:
+    """By torch operations."""
+    noise = random.uniform(random.keys(seeds), 0, logits.shape[-1], widest(logits))
+    codes = _codes(_finite(logits.to(noise.dtype)), most, noise)
+    rank = _decoded(codes, most)
+    found = torch.zeros(*rank.shape[:-1], most + 1, dtype=torch.int64, device=logits.device)
+    index = torch.arange(logits.shape[-1], device=logits.device).expand(rank.shape)
+    return found.scatter(-1, rank, index)[..., :most], rank
 
 
 def _finite(theta: Tensor) -> Tensor:

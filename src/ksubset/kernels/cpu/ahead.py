@@ -34,8 +34,7 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
         law = size_rows.draw(rows, weights, 1, True, torch.zeros(1, 1, dtype=torch.int64), True)
         size_rows.covariance_product(law.tilted, law.weights, law.centre, 1, rows, None)
         size_rows.infer(rows, weights, 1, True)
-    if dtype == torch.float64:
-        nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, 3, dtype=dtype))
+    nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, dtype=torch.int64))
     return folders()
 
 
