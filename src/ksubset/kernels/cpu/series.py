@@ -53,18 +53,12 @@ _COSINES = tuple((-1) ** i / math.factorial(2 * i + 2) for i in range(8))
 
 
 @part
-def powers_for(top, mean, variance, decay):
+def powers_for(top, mean, variance, decay, most_powers=MOST_POWERS):
     """How many powers bring the error at every node below e^-(decay + margin); 0 if too many.
 
     top: the largest p. With M powers the error is at most (2 s)^(M + 1) e^(-2 variance s^2) times
     what the coins contribute, whatever s = sin(omega / 2).
     """
-    return powers_up_to(MOST_POWERS, top, mean, variance, decay)
-
-
-@part
-def powers_up_to(most_powers, top, mean, variance, decay):
-    """:func:`powers_for`, where that many are not too many."""
     if variance <= 0:
         return 0
     # Where 1 + a p comes near 0 the remainder of the series is more than its next term.

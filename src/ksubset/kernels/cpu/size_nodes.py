@@ -249,7 +249,7 @@ def _characteristic(
     n, centre, coins, decay, facts, count, number, nodes, narrow, wide, sums, lanes, sums_of
 ):
     """Fill the nodes. Returns how many count, and how many powers were enough, 0 for none."""
-    powers = series.powers_up_to(series.MOST_SUMS, facts[TOP], facts[MEAN], facts[VARIANCE], decay)
+    powers = series.powers_for(facts[TOP], facts[MEAN], facts[VARIANCE], decay, series.MOST_SUMS)
     if powers > 0:
         series.probability_sums(n, coins, powers, lanes, sums)
         k = centre - facts[CERTAIN]
