@@ -6,15 +6,19 @@ longest row: a few hundredths of the work, where a rectangle for all would be mo
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from ksubset import functional
 from ksubset._arguments import check_logits, reads_values
+from ksubset.functional._primitives import plain_eager
+from ksubset.kernels.device import are_compiled
 from ksubset.sizes import Between, Sizes, Weighted
 
 __all__ = ["Ragged"]
@@ -81,16 +85,12 @@ class Ragged:
         self.offsets = ends.to(logits.device)
         self.lengths = self.offsets.diff()
         self._lengths = ends.diff()  # in the host's memory
-        self._groups = _groups(self._lengths, ends)
+        self._groups = _groups(self._lengths)
         if self._groups:
-            self._place = torch.cat([group.place.flatten() for group in self._groups])
-            self._position = torch.empty(len(logits) + 1, dtype=torch.int64)
-            self._position[self._place] = torch.arange(len(self._place))
-            self._position = self._position[:-1]
-            self._order = torch.cat([group.rows for group in self._groups]).argsort()
+            self._layout = _Layout(self._groups, self._lengths, ends, logits.device)
+            order = torch.cat([group.rows for group in self._groups]).argsort()
             # On the device of the logits once, not at every call.
-            for name in ("_place", "_position", "_order"):
-                setattr(self, name, getattr(self, name).to(logits.device))
+            self._order = order.to(logits.device)
 
     def marginals(self, k: int | Tensor | Sizes, **options: Any) -> Tensor:
         """The inclusion probabilities: (items,).
@@ -228,24 +228,41 @@ class Ragged:
                 f"that are shorter, the first of them row {row} with {int(self._lengths[row])}"
             )
 
+    def _is_valid(self, k: Any) -> bool:
+        """Whether rows of finite logits have subsets of these sizes, as far as can be seen at once;
+        those of a k or of a least size beyond a row have been found by :meth:`_check`."""
+        bounds = (k.low, 0 if k.high is None else k.high) if isinstance(k, Between) else (k,)
+        for bound in bounds:
+            if isinstance(bound, Tensor):
+                whole = not (bound.is_floating_point() or bound.dtype == torch.bool)
+                if not (whole and bound.numel() and reads_values(bound) and int(bound.min()) >= 0):
+                    return False
+            elif type(bound) is not int or bound < 0:
+                return False
+        if isinstance(k, Between) and isinstance(k.high, Tensor):
+            return False
+        if not reads_values(self.logits) or not plain_eager((self.logits,)):
+            return False
+        low, high = torch.aminmax(self.logits.detach())
+        return math.isfinite(float(low)) and math.isfinite(float(high))
+
     def _parts(self, x: Tensor, fill: float) -> list[Tensor]:
         """Values of items (..., items) as rows (..., rows, width) of every group."""
-        flat = _ToRows.apply(x, fill, *self._index())
-        sizes = [group.place.numel() for group in self._groups]
+        flat = _ToRows.apply(x, fill, self._layout)
+        sizes = [len(group.rows) * group.width for group in self._groups]
         return [
-            part.unflatten(-1, group.place.shape)
+            part.unflatten(-1, (len(group.rows), group.width))
             for part, group in zip(flat.split(sizes, -1), self._groups, strict=True)
         ]
-
-    def _index(self) -> tuple[Tensor, Tensor]:
-        """The item of every place in the groups' rows, and the place of every item."""
-        return self._place, self._position
 
     def _call(
         self, function: Callable[..., Tensor], k: Any, options: dict[str, Any]
     ) -> list[Tensor]:
         """A function of the rows of every group, padded with forbidden items."""
         self._check(k)
+        if options.get("validate_args") is None and "value" not in options and self._is_valid(k):
+            # All groups at once.
+            options["validate_args"] = False
         rows = self._parts(self.logits, -torch.inf)
         own = {
             name: self._parts(options.pop(name), 0) for name in ("v", "value") if name in options
@@ -266,7 +283,7 @@ class Ragged:
         if not self._groups:
             return self.logits.new_empty(*shape, 0)
         found = [part.flatten(-2) for part in self._call(function, k, options)]
-        return _ToItems.apply(torch.cat(found, -1), *self._index())
+        return _ToItems.apply(torch.cat(found, -1), self._layout)
 
     def _of_rows(
         self, function: Callable[..., Tensor], k: Any, shape: tuple[int, ...], **options: Any
@@ -280,6 +297,63 @@ class Ragged:
         return f"Ragged({len(self.lengths)} rows, {len(self.logits)} items)"
 
 
+class _Group(NamedTuple):
+    """Rows of nearly the same length."""
+
+    rows: Tensor
+    width: int  # of the longest
+
+
+class _Layout:
+    """Where the items of rows are in the groups, each row padded to the width of its group."""
+
+    def __init__(
+        self, groups: list[_Group], lengths: Tensor, offsets: Tensor, device: torch.device
+    ) -> None:
+        rows = torch.cat([group.rows for group in groups])
+        widths = torch.cat([torch.full_like(group.rows, group.width) for group in groups])
+        self.starts, self.lengths = offsets[rows], lengths[rows]
+        self.ends = torch.nn.functional.pad(widths.cumsum(0), (1, 0))
+        self.room, self.items = int(self.ends[-1]), int(offsets[-1])
+        self._device = device
+
+    def kernels(self, x: Tensor) -> Any:
+        """Those that copy whole rows of such values, or None."""
+        plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        if not (plain and plain_eager((x,)) and are_compiled(x, "auto")):
+            return None
+        from ksubset.kernels.cpu import ragged
+
+        return ragged
+
+    @cached_property
+    def place(self) -> Tensor:
+        """The item of every place; where there is none, the one behind the last."""
+        place = torch.full((self.room,), self.items)
+        place[self._positions()] = self._items()
+        return place.to(self._device)
+
+    @cached_property
+    def position(self) -> Tensor:
+        """The place of every item."""
+        position = torch.empty(self.items, dtype=torch.int64)
+        position[self._items()] = self._positions()
+        return position.to(self._device)
+
+    def _items(self) -> Tensor:
+        """Of the rows in the order of the groups."""
+        return self._along(self.starts)
+
+    def _positions(self) -> Tensor:
+        return self._along(self.ends[:-1])
+
+    def _along(self, first: Tensor) -> Tensor:
+        """first, first + 1 ... of every row, for all its items."""
+        before = self.lengths.cumsum(0) - self.lengths
+        shift = (first - before).repeat_interleave(self.lengths)
+        return shift + torch.arange(len(shift))
+
+
 class _ToRows(torch.autograd.Function):
     """(..., items) -> (..., places): each place its item, or a value. A place has one item and an
     item one place, so that both directions only read: a sum over what shares an index is slow."""
@@ -287,16 +361,20 @@ class _ToRows(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, fill: float, place: Tensor, position: Tensor) -> Tensor:
-        return torch.nn.functional.pad(x, (0, 1), value=fill).index_select(-1, place)
+    def forward(x: Tensor, fill: float, layout: _Layout) -> Tensor:
+        kernels = layout.kernels(x)
+        if kernels is not None:
+            rows = layout.starts, layout.lengths, layout.ends
+            return kernels.spread(x, fill != 0, *rows, layout.room)
+        return torch.nn.functional.pad(x, (0, 1), value=fill).index_select(-1, layout.place)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, _, ctx.place, ctx.position = inputs
+        _, _, ctx.layout = inputs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _ToItems.apply(grad, ctx.place, ctx.position), None, None, None
+        return _ToItems.apply(grad, ctx.layout), None, None
 
 
 class _ToItems(torch.autograd.Function):
@@ -305,31 +383,22 @@ class _ToItems(torch.autograd.Function):
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(x: Tensor, place: Tensor, position: Tensor) -> Tensor:
-        return x.index_select(-1, position)
+    def forward(x: Tensor, layout: _Layout) -> Tensor:
+        kernels = layout.kernels(x)
+        if kernels is not None:
+            return kernels.collect(x, layout.starts, layout.lengths, layout.ends, layout.items)
+        return x.index_select(-1, layout.position)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        _, ctx.place, ctx.position = inputs
+        _, ctx.layout = inputs
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        return _ToRows.apply(grad, 0, ctx.place, ctx.position), None, None
+        return _ToRows.apply(grad, 0, ctx.layout), None
 
 
-class _Group:
-    """Rows of nearly the same length: which, and where their items are (the place behind the last
-    for those that are not there)."""
-
-    def __init__(self, rows: Tensor, starts: Tensor, lengths: Tensor, items: int) -> None:
-        self.rows = rows
-        width = max(int(lengths.max()), 1)
-        column = torch.arange(width)
-        inside = column < lengths.unsqueeze(-1)
-        self.place = torch.where(inside, starts.unsqueeze(-1) + column, items)
-
-
-def _groups(lengths: Tensor, offsets: Tensor) -> list[_Group]:
+def _groups(lengths: Tensor) -> list[_Group]:
     if not len(lengths):
         return []
     ordered, rows = lengths.sort(stable=True)
@@ -337,15 +406,14 @@ def _groups(lengths: Tensor, offsets: Tensor) -> list[_Group]:
     while first < len(rows):
         longest = max(int(ordered[first] * _WASTE), _SHORT if int(ordered[first]) <= _SHORT else 0)
         last = int(torch.searchsorted(ordered, longest, right=True))
-        chosen = rows[first:last].sort().values
-        groups.append(_Group(chosen, offsets[chosen], lengths[chosen], int(offsets[-1])))
+        groups.append(_Group(rows[first:last].sort().values, max(int(ordered[last - 1]), 1)))
         first = last
     return groups
 
 
 def _of_group(k: Any, group: _Group) -> Any:
     """k, or sizes, of the rows of a group; sizes end where its rows end."""
-    width = group.place.shape[-1]
+    width = group.width
     if isinstance(k, Between):
         low, high = (_of_group(bound, group) for bound in (k.low, k.high))
         return Between(low, None if high is None else _at_most(high, width))

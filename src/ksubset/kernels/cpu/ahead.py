@@ -8,7 +8,7 @@ from multiprocessing import get_context
 import torch
 
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu import nested, size_rows, size_samples, sizes
+from ksubset.kernels.cpu import nested, ragged, size_rows, size_samples, sizes
 from ksubset.kernels.cpu.compile import folders
 from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
@@ -34,6 +34,9 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
         law = size_rows.draw(rows, weights, 1, True, torch.zeros(1, 1, dtype=torch.int64), True)
         size_rows.covariance_product(law.tilted, law.weights, law.centre, 1, rows, None)
         size_rows.infer(rows, weights, 1, True)
+    starts, lengths, ends = torch.tensor([0]), torch.tensor([3]), torch.tensor([0, 4])
+    places = ragged.spread(torch.zeros(3, dtype=dtype), True, starts, lengths, ends, 4)
+    ragged.collect(places, starts, lengths, ends, 3)
     nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, dtype=torch.int64))
     return folders()
 
