@@ -54,7 +54,7 @@ def sized_problem(
     weights = own.log_weights.expand(*given.batch_shape, count).reshape(len(theta), count)
     found = SizedProblem(given, sizes, own.first, weights, own.given)
     last = own.first + count - 1
-    if _all_finite(theta) and _within(sizes, last, given.n):
+    if _all_finite(theta) and _within(sizes, own.log_weights, last, given.n):
         return found
     forced, allowed = limits(theta)
     counts = found.counts
@@ -72,9 +72,13 @@ def _all_finite(theta: Tensor) -> bool:
     return math.isfinite(float(low)) and math.isfinite(float(high))
 
 
-def _within(sizes: Sizes, last: int, n: int) -> bool:
+def _within(sizes: Sizes, log_weights: Tensor, last: int, n: int) -> bool:
     """Whether every row of n items has some of the sizes, as far as can be seen at once."""
-    return last <= n and isinstance(sizes, Between) and isinstance(sizes.high, int | None)
+    if isinstance(sizes, Between):
+        return last <= n and isinstance(sizes.high, int | None)
+    if last > n or not reads_values(log_weights):
+        return False
+    return bool((log_weights.detach() > -torch.inf).any(-1).all())
 
 
 def limits(theta: Tensor) -> tuple[Tensor, Tensor]:

@@ -52,7 +52,8 @@ def _ends(c):
 @part
 def _most_likely(row, n, first, c, low, high, flat):
     """The last column at which the coins, tilted by the slope of c to its left, still expect as
-    many heads or more, up to a half; and their expected heads with this slope and the next one."""
+    many heads or more, or one at which they expect as many up to a half; and their expected heads
+    with this slope and, if it was needed, the next one."""
     size = padded(n)
     if flat:
         signed, _, likely = means(row, size, 0.0)
@@ -71,14 +72,17 @@ def _most_likely(row, n, first, c, low, high, flat):
         if np.isnan(mean):
             return -1, mean, mean
         excess = mean - (first + at)
-        if excess >= -0.5:
+        if abs(excess) <= 0.5:
+            # Near enough: no weight is larger with this slope.
+            return at, mean, np.nan
+        if excess > 0:
             start, on_left = at, mean
         else:
             end, on_right = at - 1, mean
         step += 1
         bend = c[at + 1] - 2 * c[at] + c[at - 1] if at < high else 0.0
         move = excess / (1 - variance * min(bend, 0.0))
-        if step % 3 == 0:
+        if step > 4 and step % 2 == 0:
             at = (start + end + 1) // 2
         else:
             at = at + math.floor(min(max(move, -1e9), 1e9) + 0.5)
