@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -27,7 +28,10 @@ def process_group(device: torch.device) -> Iterator[tuple[int, int]]:
     finally:
         # When a group goes, torch waits for its threads with the interpreter's lock in its hands.
         # They may still need it to let go of the last tensors: for ever, once in some hundred
-        # times. So it goes with the process.
+        # times. So it goes with the process. And a thread that asks for the lock after the
+        # interpreter has ended aborts the process, once in fourteen times: half a second is
+        # enough for all of them.
+        time.sleep(0.5)
         _ENDED.append(distributed.group.WORLD)
         distributed.destroy_process_group()
 
