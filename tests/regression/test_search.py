@@ -214,3 +214,19 @@ def test_rows_of_a_gram_problem() -> None:
     one = direct.target(1).rows().losses(subsets)
     torch.testing.assert_close(one, derived.target(1).rows().losses(subsets))
     assert math.isclose(float(direct.rows().best(4)[1]), residual(x, y, torch.arange(4)))
+
+
+def test_few_rows_with_large_weights() -> None:
+    """Weights count observations; columns are eliminated from rows."""
+    x, y = torch.randn(12, 40).double(), torch.randn(12).double()
+    data = standardise(x, y, weights=torch.full((12,), 100.0).double())
+    assert data.rows > data.problem.n
+    assert len(choose(data, 6, settings=Settings(steps=2)).support) == 6
+
+
+def test_subsets_of_columns_that_are_zero_or_alike() -> None:
+    x, y = torch.zeros(6, 5).double(), torch.randn(6, 1).double()
+    x[:, 3:] = 1
+    supports = torch.tensor(list(itertools.permutations(range(5), 3)))
+    expected = torch.tensor([residual(x, y, support) for support in supports], dtype=x.dtype)
+    torch.testing.assert_close(Rows.of(x, y).losses(supports), expected)

@@ -11,7 +11,7 @@ import abc
 import torch
 from torch import Tensor
 
-from ksubset.regression.rows import Rows
+from ksubset.regression.rows import MOST_COLUMNS, Rows
 
 # Rows times squared columns up to which rows are factored: a few tenths of a second.
 _MOST_FACTORED = 2**31
@@ -116,7 +116,8 @@ class GramProblem(Problem):
     @classmethod
     def from_rows(cls, x: Tensor, y: Tensor) -> GramProblem:
         """Of X (m, n) and y (m, t), in one pass over the rows."""
-        rows = Rows.of(x, y) if x.numel() * x.shape[1] <= _MOST_FACTORED else None
+        few = x.shape[1] <= MOST_COLUMNS and x.numel() * x.shape[1] <= _MOST_FACTORED
+        rows = Rows.of(x, y) if few else None
         return cls(x.T @ x, x.T @ y, y.square().sum(0), rows)
 
     def rows(self) -> Rows:

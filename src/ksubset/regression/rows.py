@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+# Columns up to which a problem is kept as rows too: eliminating them takes half a second.
+MOST_COLUMNS = 256
 # Numbers in the subsets that are factored together.
 _AT_ONCE = 2**22
 
@@ -80,12 +82,13 @@ class Rows:
                 if not early.any():
                     break
                 some, first = part[early], dependent[early].to(torch.uint8).argmax(-1, keepdim=True)
-                place = torch.arange(k - 1).expand(len(some), -1)
+                place = torch.arange(k - 1, device=x.device).expand(len(some), -1)
                 some = torch.cat(
                     [some.gather(1, place + (place >= first)), some.gather(1, first)], 1
                 )
                 part = part.masked_scatter(early.unsqueeze(-1), some)
                 factor[early] = _triangle(x, some, y)
+            dependent = _dependent(factor[:, :k, :k])
             explained, left = factor[:, :k, k:].square().sum(-1), factor[:, k:, k:].square()
             lost = torch.where(dependent, explained, 0)
             found.append(left.sum((-1, -2)) + lost.sum(-1))
@@ -94,8 +97,8 @@ class Rows:
     def backward(self, k: int) -> Tensor:
         """The k columns that backward elimination leaves, (k,): the column that explains least
         beside the others is left out, again and again. There must be as many rows as columns."""
-        support = torch.arange(self.x.shape[1])
         x, y = self.x, self.y
+        support = torch.arange(x.shape[1], device=x.device)
         while len(support) > k:
             size = len(support)
             factor = torch.linalg.qr(torch.cat([x, y], 1), mode="r").R
@@ -104,12 +107,11 @@ class Rows:
             if dependent.any():
                 out = int(dependent.nonzero()[0])
             else:
-                inverse = torch.linalg.solve_triangular(
-                    x[:size], torch.eye(size, dtype=x.dtype), upper=True
-                )
+                unit = torch.eye(size, dtype=x.dtype, device=x.device)
+                inverse = torch.linalg.solve_triangular(x[:size], unit, upper=True)
                 weights = inverse @ y[:size]
                 out = int((weights.square().sum(-1) / inverse.square().sum(-1)).argmin())
-            kept = torch.arange(size) != out
+            kept = torch.arange(size, device=x.device) != out
             x, support = x[:, kept], support[kept]
         return support
 
@@ -131,15 +133,15 @@ class Rows:
 
     def best(self, k: int) -> tuple[Tensor, Tensor]:
         """:meth:`least` of all subsets of k columns."""
-        return self.least(_combinations(range(self.x.shape[1]), k))
+        return self.least(_combinations(range(self.x.shape[1]), k).to(self.x.device))
 
     def swapped(self, support: Tensor, count: int) -> Tensor:
         """All subsets that differ from one, (k,), in as many columns, (swaps, k)."""
-        outside = torch.ones(self.x.shape[1], dtype=torch.bool).index_fill(0, support, False)
-        new = _combinations(outside.nonzero()[:, 0].tolist(), count)
+        chosen = set(support.tolist())
+        new = _combinations([j for j in range(self.x.shape[1]) if j not in chosen], count)
         kept = _combinations(support.tolist(), len(support) - count)
         pairs = kept.repeat_interleave(len(new), 0), new.repeat(len(kept), 1)
-        return torch.cat(pairs, 1)
+        return torch.cat(pairs, 1).to(self.x.device)
 
 
 def _triangle(x: Tensor, supports: Tensor, y: Tensor) -> Tensor:

@@ -9,12 +9,10 @@ from torch import Tensor
 
 from ksubset.regression.exchange import Exchange, least_penalty, swap_search
 from ksubset.regression.problem import GramProblem, Problem
-from ksubset.regression.rows import Rows
+from ksubset.regression.rows import MOST_COLUMNS, Rows
 
 # Subsets of which all losses are computed: a few tenths of a second.
 MOST_SUBSETS = 50_000
-# Columns from which backward elimination starts: half a second.
-MOST_ELIMINATED = 256
 
 
 def search(
@@ -28,7 +26,7 @@ def search(
 
     Up to ``MOST_SUBSETS`` subsets are all compared. Beyond, swaps start from the given subsets,
     from orthogonal matching and from backward elimination, and the best result is kept. Among at
-    most ``MOST_ELIMINATED`` columns it is then improved by swaps of one and of two columns whose
+    most ``MOST_COLUMNS`` columns it is then improved by swaps of one and of two columns whose
     losses come from the rows, not from the Gram matrix, where these are fewer than
     ``MOST_SUBSETS``.
 
@@ -48,7 +46,7 @@ def search(
         support, loss = exact.best(k)
         return support, float(loss), 0
     positive = penalty.clamp_min(least_penalty(penalty.dtype))
-    if exact is not None and problem.n < observations:
+    if exact is not None and len(exact.y) >= problem.n:
         left = exact.backward(k)
     else:
         left = backward(problem, k, positive, marginals, observations)
@@ -98,7 +96,7 @@ def backward(
     problem: Problem, k: int, penalty: Tensor, marginals: Tensor, observations: float
 ) -> Tensor:
     """The k columns that backward elimination leaves of those with the largest marginals, (k,)."""
-    most = min(MOST_ELIMINATED, 4 * k, int(observations) // 2)
+    most = min(MOST_COLUMNS, 4 * k, int(observations) // 2)
     columns = marginals.topk(min(max(k, most), problem.n)).indices
     block = problem.block(columns.unsqueeze(0))[0]
     part = Rows.from_gram(block, problem.moments[columns], problem.totals)
@@ -107,6 +105,6 @@ def backward(
 
 def _rows(problem: Problem, penalty: Tensor) -> Rows | None:
     """The problem with its penalty as rows; None where there are too many columns for them."""
-    if not isinstance(problem, GramProblem) or problem.n > MOST_ELIMINATED:
+    if not isinstance(problem, GramProblem) or problem.n > MOST_COLUMNS:
         return None
     return problem.rows().penalised(penalty)
