@@ -9,7 +9,7 @@ from fractions import Fraction
 import torch
 import triton
 import triton.language as tl
-from interpreted_triton import assert_fences, parts, poison
+from interpreted_triton import assert_fences, poison, small_leaves
 from problems import INF, TOLERANCES, Problem, product_plan, small
 from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 
@@ -97,10 +97,10 @@ def check_samples_of_doubles() -> None:
     assert rows.sample(bad, 1, seeds[:1, :1])[0].isnan().all()
 
 
-def check_doubles_tossed_and_accepted() -> None:
+def check_doubles_by_leaves() -> None:
     logits = 0.3 * torch.randn(1, 8, generator=torch.Generator().manual_seed(8)).double()
     seeds = torch.randint(1 << 60, (150, 1), generator=torch.Generator().manual_seed(3))
-    with parts():
+    with small_leaves():
         z = rows.sample(logits, 4, seeds)[0]
     assert (z.sum(-1) == 4).all()
     for j in range(4):

@@ -23,21 +23,22 @@ PARTS = [
     ["check_samples_with_an_item", "check_bad_rows"],
     ["check_fallback_of_samples", "check_no_choice_left"],
     ["check_fallback_of_wide_rows"],
-    ["check_first_parts_of_8"],
-    ["check_last_parts_of_8"],
-    ["check_first_parts_of_30", "check_parts_without_a_choice"],
-    ["check_last_parts_of_30"],
+    ["check_first_leaves_of_8"],
+    ["check_last_leaves_of_8"],
+    ["check_first_leaves_of_30", "check_leaves_without_a_choice"],
+    ["check_last_leaves_of_30"],
     ["check_many_draws", "check_swaps"],
     ["check_moments", "check_swaps_of_long_rows"],
     ["check_long_rows", "check_one_k_for_all_rows"],
     ["check_levels_far_apart", "check_long_samples"],
+    ["check_power_sums"],
 ]
 
 PARTS_OF_DOUBLES = [
     ["check_moments_of_doubles", "check_thresholds_of_doubles"],
     ["check_a_wider_row_of_doubles", "check_doubles_that_float32_has_no_room_for"],
     ["check_samples_of_doubles", "check_doubles_drawn_with_replacement"],
-    ["check_doubles_tossed_and_accepted"],
+    ["check_doubles_by_leaves"],
     ["check_swaps_of_doubles", "check_modes", "check_log_outcomes"],
 ]
 

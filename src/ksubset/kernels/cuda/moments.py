@@ -1,19 +1,21 @@
-"""Moments of a row in registers, by the spectral method (see kernels/spectral.py)."""
+"""Moments of a row in registers, by the spectral method (see kernels/spectral.py): from power sums
+(:mod:`.series`) where these serve the row, else node by node."""
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.tilt import add3
+from ksubset.kernels.cuda import series
+from ksubset.kernels.cuda.angles import half_angle, rotation
 
-_PI = tl.constexpr(3.141592653589793)
 _INF = tl.constexpr(float("inf"))
 # As in spectral.PRECISIONS, of float32 and of float64
 TAIL, DECAY = tl.constexpr(16.0), tl.constexpr(16.0)
 ENOUGH = tl.constexpr(1.3e-14)  # exp(-2 decay)
 TAIL_OF_DOUBLES, DECAY_OF_DOUBLES = tl.constexpr(39.0), tl.constexpr(41.0)
 _ENOUGH_OF_DOUBLES = tl.constexpr(2.4e-36)
+_POWERS = tl.constexpr(12)
 
 
 @triton.jit
@@ -28,8 +30,10 @@ def _complex(a, b, c, d):
 
 
 @triton.jit
-def _add2(a0, b0, a1, b1):
-    return a0 + a1, b0 + b1
+def _seven_sums_and_the_most(
+    a0, b0, c0, d0, e0, f0, g0, h0, a1, b1, c1, d1, e1, f1, g1, h1
+):  # fmt: skip
+    return a0 + a1, b0 + b1, c0 + c1, d0 + d1, e0 + e1, f0 + f1, g0 + g1, tl.maximum(h0, h1)
 
 
 @triton.jit
@@ -42,38 +46,6 @@ def coins(t, inside):
     pq = x * (1 - x)
     skew = tl.where(up, 1 - 2 * x, 2 * x - 1)
     return up, x, pq, skew
-
-
-@triton.jit
-def sine(x):
-    """sin x for |x| <= pi/2 in float64. (The interpreter that tests these kernels on CPUs has no
-    tl.sin.)"""
-    y = x * x
-    r = 1.9572941063391263e-20 * y - 8.22063524662433e-18
-    r = tl.fma(r, y, tl.full(y.shape, 2.8114572543455206e-15, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, -7.647163731819816e-13, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, 1.6059043836821613e-10, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, -2.505210838544172e-08, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, 2.7557319223985893e-06, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, -1.984126984126984e-04, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, 8.333333333333333e-03, tl.float64))
-    r = tl.fma(r, y, tl.full(y.shape, -1.6666666666666666e-01, tl.float64))
-    return tl.fma(x * y, r, x)
-
-
-@triton.jit
-def half_angle(steps, number):
-    """sin and cos of pi steps / number for 0 <= steps <= number, in float64."""
-    # (The interpreter cannot take a constant of ours for the first factor.)
-    s = sine(tl.minimum(steps, number - steps) * _PI / number)
-    return s, sine((number - 2 * steps) * _PI / (2 * number))
-
-
-@triton.jit
-def rotation(steps, number):
-    """cos and sin of 2 pi steps / number for whole steps, in float64."""
-    s, c = half_angle(steps - number * tl.floor(steps / number), number)
-    return 1 - 2 * s * s, 2 * s * c
 
 
 @triton.jit
@@ -96,29 +68,47 @@ def moments(t, k, v, inside, WIDE: tl.constexpr, PRODUCT: tl.constexpr):
     up, x, pq, skew = coins(t, inside)
     free = (tl.abs(t) < _INF) & inside
     alive = pq > 0
-    variance, weighted, free_count = tl.reduce(
-        (pq, tl.where(alive, v * pq, 0.0), free.to(t.dtype)), 0, add3
+    signed = tl.where(up, -x, x)
+    variance, weighted, free_count, bad, ups, sure, excess, top = tl.reduce(
+        (
+            pq,
+            tl.where(alive, v * pq, 0.0),
+            free.to(t.dtype),
+            ((t != t) & inside).to(t.dtype),
+            (up & inside).to(t.dtype),
+            (up & (x > 0)).to(t.dtype),
+            signed,
+            series.heads(up, x),
+        ),
+        0,
+        _seven_sums_and_the_most,
     )
     # Cov 1 = 0: any constant may be taken off v, but the same one everywhere (see launch.py).
     centre = weighted / tl.maximum(variance, 1e-37)
     v = tl.where(alive, v - centre, 0.0)
-    bad, ups = tl.reduce((((t != t) & inside).to(t.dtype), (up & inside).to(t.dtype)), 0, _add2)
-    # Heads beyond those of the coins that likely show them: the products below are those of the
-    # rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
+    # Heads beyond those of the coins that likely show them: the products over nodes are those of
+    # the rarer sides, close to 1, where factors of e^(i omega) would pile up rounding.
     k = k.to(t.dtype) - ups
     variance = tl.where(bad > 0, 0.0, variance)
     number = nodes_for(variance, free_count, 1, t.dtype == tl.float64)
-    signed = tl.where(up, -x, x)
-    total, mean, correction, across, within = _over_nodes(
-        x, signed, skew, pq * v, variance, number, k, bad, WIDE, PRODUCT
-    )
-    total = tl.where(bad > 0, float("nan"), total)
+    # Float64 wants more powers.
+    if t.dtype == tl.float32:
+        expected = excess.to(tl.float64) + sure
+        if (bad == 0) & series.serves(top, expected.to(tl.float32), variance, DECAY, _POWERS):
+            total, correction, product = _from_power_sums(
+                up, x, pq, v, variance, number, k + sure, expected, WIDE, PRODUCT
+            )
+        else:
+            total, correction, product = _from_nodes(
+                x, signed, skew, pq, v, variance, number, k, bad, WIDE, PRODUCT
+            )
+    else:
+        total, correction, product = _from_nodes(
+            x, signed, skew, pq, v, variance, number, k, bad, WIDE, PRODUCT
+        )
     mass = tl.log(total / number.to(total.dtype))
-    total = total.to(t.dtype)
-    correction = correction / total
-    product = centre
-    if PRODUCT:
-        product = (across - correction * mean) / total + v * (within / total)
+    if not PRODUCT:
+        product = centre
     return up, x, pq, mass, correction, product
 
 
@@ -127,6 +117,57 @@ def rarer_sides(up, x, pq, correction):
     """P(rarer side | S = k) of every coin, from the correction that :func:`moments` found."""
     y = x + tl.where(up, -pq, pq) * correction
     return tl.where(y != y, y, tl.minimum(tl.maximum(y, 0.0), 1.0))
+
+
+@triton.jit
+def _from_power_sums(
+    up, x, pq, v, variance, number, k, expected, WIDE: tl.constexpr, PRODUCT: tl.constexpr
+):
+    """N P(S = k), the correction of the marginals and, if PRODUCT, the covariance product, the last
+    two over pq; k and the expected S count free coins."""
+    p = series.heads(up, x)
+    p2 = p * p
+    p3, p4 = p2 * p, p2 * p2
+    p5, p6, p7, p8 = p4 * p, p4 * p2, p4 * p3, p4 * p4
+    p9, p10, p11, p12 = p8 * p, p8 * p2, p8 * p3, p8 * p4
+    powers = tl.reduce((p2, p3, p4, p5, p6, p7, p8, p9, p10, p11, p12, p12), 0, series.add12)
+    weights = powers
+    if PRODUCT:
+        w = pq * v
+        weights = tl.reduce(
+            (
+                w, w * p, w * p2, w * p3, w * p4, w * p5,
+                w * p6, w * p7, w * p8, w * p9, w * p10, w * p11,
+            ),
+            0,
+            series.add12,
+        )  # fmt: skip
+    total, across, within = series.coefficients(
+        powers, weights, number.to(tl.float64), variance.to(tl.float64), DECAY,
+        k.to(tl.float64), expected, tl.float32, not PRODUCT, _POWERS,
+    )  # fmt: skip
+    correction = series.polynomial(p, across, _POWERS)
+    product = correction
+    if PRODUCT:
+        product = tl.fma(v, series.polynomial(p, within, _POWERS), correction)
+    return total.to(tl.float64 if WIDE else tl.float32), correction, product
+
+
+@triton.jit
+def _from_nodes(
+    x, signed, skew, pq, v, variance, number, k, bad, WIDE: tl.constexpr, PRODUCT: tl.constexpr
+):
+    """As _from_power_sums; k counts from the likely heads."""
+    total, mean, correction, across, within = _over_nodes(
+        x, signed, skew, pq * v, variance, number, k, bad, WIDE, PRODUCT
+    )
+    total = tl.where(bad > 0, float("nan"), total)
+    whole = total.to(x.dtype)
+    correction = correction / whole
+    product = correction
+    if PRODUCT:
+        product = (across - correction * mean) / whole + v * (within / whole)
+    return total, correction, product
 
 
 @triton.jit

@@ -12,10 +12,11 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher, count_of
+from ksubset.kernels.cuda.leaves import draw
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
 from ksubset.kernels.cuda.moments import moments, rarer_sides
 from ksubset.kernels.cuda.outcome import log_outcome, mode
-from ksubset.kernels.cuda.sampling import draw, one_by_one
+from ksubset.kernels.cuda.sampling import one_by_one
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
 from ksubset.kernels.cuda.tilt import add2, add3, tilt_row
 
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 MAX_ITEMS = 8192
+ITEMS = 8  # of a leaf
 _INF = tl.constexpr(float("inf"))
 
 
@@ -137,10 +139,23 @@ def _swap_kernel(
     tl.store(product + row * n + at, total, inside)
 
 
+@triton.jit
+def _draw(tilted, k, key, n, place, BLOCK: tl.constexpr, PER: tl.constexpr, ROUNDS: tl.constexpr):
+    """By leaves. An item's neighbours are in other ones."""
+    leaves: tl.constexpr = BLOCK // PER
+    # In an order that the compiler cannot see through: it would load and store several neighbours
+    # at a time, and move items between threads before and after that.
+    leaf = tl.arange(0, leaves) ^ tl.where(k < 0, 1, 0)
+    at = ()
+    for i in tl.static_range(PER):
+        at = at + (i * leaves + leaf,)
+    return draw(tilted, 0.0, at, k, key, n, place, place, PER, leaves, ROUNDS)
+
+
 @triton.jit(do_not_specialize=["same"])
 def _sample_kernel(
     logits, counts, keys, drawn, tilted, scratch, same, n, rows, samples,
-    BLOCK: tl.constexpr, LANES: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
+    BLOCK: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
     NODES: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0).to(tl.int64)
@@ -160,7 +175,7 @@ def _sample_kernel(
         whole = tl.zeros([], tl.float64)
         if light > 0:
             whole = running_sums(odds, whole, sums, 0, n, BLOCK, 1)
-            tl.debug_barrier()
+    tl.debug_barrier()
     for s in range(samples):
         line = s * (row * 0 + rows) + row  # of many samples, more than 32 bits have room for
         key = tl.load(keys + line)
@@ -172,7 +187,7 @@ def _sample_kernel(
                     whole, tilted, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS, 1,
                 )  # fmt: skip
         if found == 0:
-            found = draw(t, k.to(t.dtype), key, at, n, place, BLOCK, LANES, ROUNDS)
+            found = _draw(tilted + row * n, k.to(tl.int32), key, n, place, BLOCK, PER, ROUNDS)
         if bad > 0:
             tl.store(place + at, t, inside)
         if found == 0:
@@ -184,7 +199,8 @@ _infer = Launcher(_infer_kernel, "BLOCK")
 _tilt = Launcher(_tilt_kernel, "BLOCK")
 _covariance = Launcher(_covariance_kernel, "BLOCK")
 _swap = Launcher(_swap_kernel, "BLOCK")
-_sample = Launcher(_sample_kernel, "BLOCK", "LANES", "DRAWS", "ROUNDS", "NODES")
+# With more registers, eight rows of 1024 items would not be in a multiprocessor at a time.
+_sample = Launcher(_sample_kernel, "BLOCK", "PER", "DRAWS", "ROUNDS", "NODES", maxnreg=128)
 
 
 def _shape(on_rows: Tensor, items_per_warp: int = 256) -> tuple[int, int]:
@@ -268,6 +284,6 @@ def sample(
         scratch = logits.new_empty(rows, 8 * n // logits.element_size()) if draws else tilted
         _sample(
             rows, logits, k, (seeds,), (drawn, tilted, scratch), (n, rows, samples),
-            (block, 128 * warps, draws, rounds, min(64, max(16, block))), warps,
+            (block, min(ITEMS, block), draws, rounds, min(64, max(16, block))), warps,
         )  # fmt: skip
     return drawn, tilted

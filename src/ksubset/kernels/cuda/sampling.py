@@ -11,13 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.moments import (
-    DECAY_OF_DOUBLES,
-    coins,
-    half_angle,
-    nodes_for,
-    rotation,
-)
+from ksubset.kernels.cuda.angles import half_angle, rotation
+from ksubset.kernels.cuda.moments import DECAY_OF_DOUBLES, coins, nodes_for
 from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4, wide_uniform
 from ksubset.kernels.cuda.tilt import add4, solve
 

@@ -8,6 +8,7 @@ import triton.language as tl
 from ksubset.kernels.cuda.long import nodes, series
 from ksubset.kernels.cuda.long.board import load_tiles, share4, share_extremes
 from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for, rarer_sides
+from ksubset.kernels.cuda.series import serves
 from ksubset.kernels.cuda.tilt import add3
 
 _INF = tl.constexpr(float("inf"))
@@ -54,9 +55,7 @@ def survey(
 @triton.jit
 def in_series(highest, expected, variance):
     """Whether power sums serve the row."""
-    return series.serves(
-        tl.maximum(highest, 1e-37), tl.maximum(expected, 1e-37), tl.maximum(variance, 1e-37), DECAY
-    )
+    return serves(highest, expected, variance, DECAY, 8)
 
 
 @triton.jit

@@ -6,8 +6,9 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from ksubset.kernels.cuda.angles import half_angle, rotation
 from ksubset.kernels.cuda.long.board import BOARD, COEFFICIENTS, NODES, PHI, load_tiles, wait
-from ksubset.kernels.cuda.moments import coins, half_angle, rotation
+from ksubset.kernels.cuda.moments import coins
 
 
 @triton.jit

@@ -16,7 +16,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for, sine
+from ksubset.kernels.cuda.angles import sine
+from ksubset.kernels.cuda.moments import DECAY, coins, nodes_for
 from ksubset.kernels.cuda.tilt import add4
 
 _INF = tl.constexpr(float("inf"))
@@ -202,7 +203,7 @@ def _total(chance, rest, number, PER: tl.constexpr, LANES: tl.constexpr):
 
 @triton.jit
 def _half_angle(steps, number, per_step):
-    """moments.half_angle with 1 / number given: divisions of float64 are long."""
+    """angles.half_angle with 1 / number given: divisions of float64 are long."""
     s = sine(tl.minimum(steps, number - steps) * (per_step * _PI))
     return s, sine((number - 2 * steps) * (per_step * (0.5 * _PI)))
 
