@@ -16,7 +16,8 @@ from test_exactness import FALSE_ALARM, p_value, p_value_of_part
 from ksubset import oracle
 from ksubset.kernels.cpu.series import powers_for
 from ksubset.kernels.cuda import long, moments, rows
-from ksubset.kernels.cuda.sampling import accept
+from ksubset.kernels.cuda.long import sampling
+from ksubset.kernels.cuda.long.sampling import accept
 
 TOLERANCE = TOLERANCES[torch.float32]
 
@@ -235,8 +236,9 @@ def check_many_draws() -> None:
 
 
 def small_tiles() -> None:
-    """Tiles of four items, with which rows of forty are long ones."""
-    long.MOMENTS = long.SAMPLES = long.Shape(tile=4, wide=4, warps=1)
+    """Tiles of four items, with which rows of forty are long ones, and leaves of two."""
+    long.MOMENTS = long.Shape(tile=4, wide=4, warps=1)
+    long.SAMPLES, long.ITEMS = long.Shape(tile=4, wide=2, warps=1), 2
 
 
 def check_long_rows() -> None:
@@ -319,6 +321,43 @@ def check_swaps_of_long_rows() -> None:
         assert (0 < powers < 8) == served
 
 
+def _check_long_samples(logits: torch.Tensor, k: int, draws: int, parts: list[slice]) -> None:
+    seeds = torch.randint(1 << 60, (draws, 1), generator=torch.Generator().manual_seed(2))
+    z, _ = long.sample(logits, k, seeds)
+    assert (z.sum(-1) == k).all()
+    for part in parts:
+        chosen = torch.zeros(logits.shape[-1], dtype=torch.bool)
+        chosen[part] = True
+        assert p_value_of_part(z[:, 0], logits[0].double(), k, chosen) > FALSE_ALARM**0.5
+
+
+def check_samples_of_chunks() -> None:
+    """Three chunks of four items, of which one accepts what the others leave it."""
+    small_tiles()
+    long.SAMPLES = long.Shape(tile=2, wide=2, warps=1)
+    logits = torch.randn(1, 12, generator=torch.Generator().manual_seed(8))
+    _check_long_samples(logits, 5, 120, [slice(4 * i, 4 * i + 4) for i in range(3)])
+
+
+def check_samples_of_units() -> None:
+    """Units of two chunks, and then one; not all of the last chunk is there."""
+    small_tiles()
+    long.SAMPLES, long.MOST = long.Shape(tile=2, wide=1, warps=1), 2
+    assert [unit for _, unit, _ in long._levels(6, 1)] == [2, 1]
+    logits = torch.randn(1, 11, generator=torch.Generator().manual_seed(9))
+    _check_long_samples(logits, 4, 80, [slice(0, 4), slice(4, 8), slice(8, 11)])
+
+
+def check_samples_of_light_chunks() -> None:
+    """The one that accepts knows its chances from power sums."""
+    small_tiles()
+    long.SAMPLES, long.ITEMS = long.Shape(tile=16, wide=4, warps=1), 8
+    logits = 0.2 * torch.randn(1, 150, generator=torch.Generator().manual_seed(9))
+    by_nodes, sampling.spectrum = sampling.spectrum, None
+    _check_long_samples(logits, 6, 60, [slice(0, 64), slice(64, 128), slice(100, 150)])
+    sampling.spectrum = by_nodes
+
+
 def check_levels_far_apart() -> None:
     """More items are chosen than stand on the upper level, and no number tilts the lower one."""
     small_tiles()
@@ -363,9 +402,9 @@ def check_no_choice_left() -> None:
     logits = torch.randn(4, 20, generator=torch.Generator().manual_seed(5))
     logits[1, ::3], logits[2, 4], logits[3, 1:3] = -INF, INF, INF
     k = torch.tensor([20, 13, 20, 2])
-    fallback, long.one_by_one = long.one_by_one, _fail
+    fallback, sampling.one_by_one = sampling.one_by_one, _fail
     z, _ = long.sample(logits, k, torch.arange(8).reshape(2, 4))
-    long.one_by_one = fallback
+    sampling.one_by_one = fallback
     assert torch.equal(z[0], z[1])
     assert torch.equal(z[0, :3], (logits[:3] > -INF).float())
     assert torch.equal(z[0, 3], (logits[3] == INF).float())
@@ -373,13 +412,13 @@ def check_no_choice_left() -> None:
 
 @triton.jit
 def _accept(heads, real, imag, keys, taken):
-    """Four coins of which two are counted from, N = 5, and three heads to show with the tosses."""
-    lane, node = tl.arange(0, 8), tl.arange(0, 4)
+    """Four coins of which two are counted from, N = 5, and three heads to show with the others."""
+    lane, node = tl.arange(0, 4), tl.arange(0, 4)
     number = tl.full([], 5.0, tl.float64)
     which = accept(
-        tl.load(heads + lane), number - 4, number * 0, number - 7, number - 1,
+        number - 4 - tl.load(heads + lane), number * 0, number - 7, number - 1,
         tl.load(real + node), tl.load(imag + node), number,
-        tl.load(keys + tl.program_id(0)), 4,
+        tl.load(keys + tl.program_id(0)), tl.program_id(0) * 0, lane >= 0, 4, 4,
     )  # fmt: skip
     tl.store(taken + tl.program_id(0), which)
 
@@ -391,10 +430,10 @@ def check_impossible_counts() -> None:
     phi = (1 - likely + likely * torch.exp(1j * omega)[:, None]).prod(-1) * torch.exp(-2j * omega)
     phi = phi * torch.tensor([1, 2, 2, 0])
     taken = torch.zeros(60, dtype=torch.int32)
-    for tossed, possible in (((4, 4, -2, -2), ()), ((4, -1, 3, -2), (1, 2))):
-        heads = torch.tensor([*tossed, 0, 0, 0, 0], dtype=torch.float64)
+    for shown, possible in (((4, 4, -2, -2), ()), ((4, -1, 3, -2), (1, 2))):
+        heads = torch.tensor(shown, dtype=torch.float64)
         _accept[(60,)](heads, phi.real.contiguous(), phi.imag.contiguous(), torch.arange(60), taken)
-        assert set(taken.tolist()) == {*possible, 8}
+        assert set(taken.tolist()) == {*possible, 4}
 
 
 if __name__ == "__main__":

@@ -86,24 +86,40 @@ def test_the_compiled_kernels_serve_auto_cuda() -> None:
     assert device_kernels(torch.zeros(2, 9000, device="cuda").double(), "auto") is None
 
 
-@pytest.mark.parametrize("programs", [1, 3])
+@pytest.mark.parametrize("most", [32, 2])
 @pytest.mark.parametrize("k", [2, 6])
-def test_long_rows_follow_the_law_cuda(
-    k: int, programs: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With tiles of two items a row of eleven is a long one."""
+def test_long_rows_follow_the_law_cuda(k: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With chunks of four items a row of eleven is a long one, of one level or two."""
     from ksubset.kernels.cuda import long
 
-    cut = long.Shape(tile=2, wide=2 if programs > 1 else 4, warps=1)
-    monkeypatch.setattr(long, "SAMPLES", cut)
-    monkeypatch.setattr(long, "_programs", lambda *_: programs)
+    size = 4 if most > 2 else 2
+    monkeypatch.setattr(long, "SAMPLES", long.Shape(tile=2, wide=size // 2, warps=1))
+    monkeypatch.setattr(long, "ITEMS", 2)
+    monkeypatch.setattr(long, "WARPS", 1)
+    monkeypatch.setattr(long, "MOST", most)
+    assert len(long._levels(-(-11 // size), 1)) == (1 if most > 2 else 2)
     logits = 1.5 * torch.randn(1, 11, generator=torch.Generator().manual_seed(k)).cuda()
-    # A program draws its samples one after the other: many rows, few of each.
-    rows, draws = (3000, 100) if programs == 1 else (40, 500)
-    seeds = torch.randint(1 << 62, (draws, rows), device="cuda")
-    counts = torch.full((rows,), k, device="cuda")
-    z, _ = long.sample(logits.expand(rows, 11).contiguous(), counts, seeds)
+    seeds = torch.randint(1 << 62, (100, 3000), device="cuda")
+    counts = torch.full((3000,), k, device="cuda")
+    z, _ = long.sample(logits.expand(3000, 11).contiguous(), counts, seeds)
     assert p_value(z.reshape(-1, 11).cpu(), logits[0].cpu().double(), k) > FALSE_ALARM
+
+
+@pytest.mark.parametrize(("n", "k"), [(20_000, 5000), (100_000, 300)])
+def test_parts_of_long_rows_follow_the_law_cuda(n: int, k: int) -> None:
+    """How many items of each chunk, and of parts of chunks, with chunks that weigh much and
+    little."""
+    from ksubset.kernels.cuda import long
+
+    generator = torch.Generator().manual_seed(n)
+    logits = torch.randn(n, generator=generator) + torch.linspace(0, 2, n)
+    logits[torch.randperm(n, generator=generator)[:50]] = -torch.inf
+    seeds = torch.arange(2000, device="cuda").unsqueeze(0)
+    z, _ = long.sample(logits.cuda().expand(2000, n).contiguous(), k, seeds)
+    assert (z.sum(-1) == k).all()
+    at = torch.arange(n)
+    for part in (at < 2048, at >= n - 1000, at // 2048 == 4, at % 16 == 3, at >= n // 2):
+        assert p_value_of_part(z[0], logits.double(), k, part) > FALSE_ALARM
 
 
 @pytest.mark.parametrize("n", [500, 6000, 20_000])

@@ -32,6 +32,8 @@ PARTS = [
     ["check_long_rows", "check_one_k_for_all_rows"],
     ["check_levels_far_apart", "check_long_samples"],
     ["check_power_sums"],
+    ["check_samples_of_chunks"],
+    ["check_samples_of_units", "check_samples_of_light_chunks"],
 ]
 
 PARTS_OF_DOUBLES = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.tilt import add2, add4
+from ksubset.kernels.cuda.tilt import add2
 
 _INF = tl.constexpr(float("inf"))
 # Where the counters of Philox start for each kind of number; those of items start at 0.
@@ -20,8 +20,6 @@ _COUNTS, _ACCEPT = tl.constexpr(0x10000000), tl.constexpr(0x30000000)
 _FURTHER = tl.constexpr(0x08000000)  # from there on, for digits of doubles
 # Twice the bits of 0.5: chances from 0.5 on are ordered by how far they are from 1.
 _TOP, _TOP_OF_DOUBLES = tl.constexpr(0x7E000000), tl.constexpr(0x7FC0000000000000)
-# Rounds of tries, each with so many calls of Philox, which are four tries.
-_CALLS = tl.constexpr(1)
 
 
 @triton.jit
@@ -83,17 +81,17 @@ def _coin(source, base, at, n):
 
 
 @triton.jit
-def _chances(source, base, at, n, leaf, PER: tl.constexpr):
+def chances(source, base, at, n, leaf, PER: tl.constexpr):
     """Chances of 0, ..., PER heads, and the variance."""
     chance = ((leaf * 0).to(source.dtype.element_ty) + 1,)
     spread = chance[0] * 0
     for i in tl.static_range(PER):
         p, q, _up = _coin(source, base, at[i], n)
         spread += p * q
-        chances = (q * chance[0],)
+        longer = (q * chance[0],)
         for j in tl.static_range(1, i + 1):
-            chances = chances + (p * chance[j - 1] + q * chance[j],)
-        chance = chances + (p * chance[i],)
+            longer = longer + (p * chance[j - 1] + q * chance[j],)
+        chance = longer + (p * chance[i],)
     return chance, spread
 
 
@@ -109,22 +107,22 @@ def _toss(source, base, at, n, leaf, key, PER: tl.constexpr, LEAVES: tl.constexp
             bits, more = _random(key, leaf + LEAVES * i, doubles)
         p, q, up = _coin(source, base, at[i], n)
         u = _fraction(bits[i % 4], more[i % 4], doubles)
-        chances = (q * chance[0],)
+        longer = (q * chance[0],)
         samples = (marks[0],)
         for j in tl.static_range(1, i + 1):
             heads, tails = p * chance[j - 1], q * chance[j]
             total = heads + tails
             # Compared with the chance of the rarer side, of which no digit is lost.
             rarer = u * total < tl.where(up, tails, heads)
-            chances = chances + (total,)
+            longer = longer + (total,)
             samples = samples + (tl.where(rarer != up, marks[j - 1] | (1 << i), marks[j]),)
-        chance = chances + (p * chance[i],)
+        chance = longer + (p * chance[i],)
         marks = samples + (marks[i] | (1 << i),)
     return marks
 
 
 @triton.jit
-def _tables(chance, PER: tl.constexpr):
+def tables(chance, PER: tl.constexpr):
     """P(count <= j) for j = 0, ..., PER - 1, ordered; and chances over the largest."""
     total = chance[0]
     largest = chance[0]
@@ -148,16 +146,30 @@ def _tables(chance, PER: tl.constexpr):
 
 
 @triton.jit
-def _count(table, rank, PER: tl.constexpr):
-    """A count drawn from a table."""
-    count = (rank >= table[0]).to(tl.int32)
-    for j in tl.static_range(1, PER):
-        count += (rank >= table[j]).to(tl.int32)
-    return count
+def four_counts(table, leaf, call, key, PER: tl.constexpr, LEAVES: tl.constexpr):
+    """Counts drawn from a table, of four tries."""
+    doubles: tl.constexpr = table[0].dtype == tl.int64
+    bits, more = _random(key, leaf + call * LEAVES + _COUNTS, doubles)
+    counts = ()
+    for i in tl.static_range(4):
+        rank = _rank(bits[i], more[i], doubles)
+        count = (rank >= table[0]).to(tl.int32)
+        for j in tl.static_range(1, PER):
+            count += (rank >= table[j]).to(tl.int32)
+        counts = counts + (count,)
+    return counts
 
 
 @triton.jit
-def _draw_counts(
+def sums_of(a, b, c, d):
+    """The sums of four tries over all leaves."""
+    # Two of 16 bits in one number
+    ab, cd = tl.reduce((a | (b << 16), c | (d << 16)), 0, add2)
+    return ab & 0xFFFF, (ab >> 16) & 0xFFFF, cd & 0xFFFF, (cd >> 16) & 0xFFFF
+
+
+@triton.jit
+def draw_counts(
     chance, spread, wanted, leaf, key, relatives,
     PER: tl.constexpr, LEAVES: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
@@ -170,7 +182,7 @@ def _draw_counts(
     """
     doubles: tl.constexpr = chance[0].dtype == tl.float64
     accepting = leaf == tl.argmax(spread, 0)
-    table, relative = _tables(chance, PER)
+    table, relative = tables(chance, PER)
     for j in tl.static_range(PER + 1):
         tl.store(relatives + j + leaf * 0, relative[j], accepting)
     tl.debug_barrier()
@@ -179,31 +191,36 @@ def _draw_counts(
     found = turn * 0
     searching = turn < ROUNDS
     while searching:
-        drawn = ()
-        packed = ()
-        for call in tl.static_range(_CALLS):
-            bits, more = _random(key, leaf + (turn * _CALLS + call) * LEAVES + _COUNTS, doubles)
-            for i in tl.static_range(4):
-                drawn = drawn + (_count(table, _rank(bits[i], more[i], doubles), PER),)
-            # Two sums of 16 bits in one number.
-            for i in tl.static_range(2):
-                pair = drawn[4 * call + 2 * i] | (drawn[4 * call + 2 * i + 1] << 16)
-                packed = packed + (tl.where(accepting, 0, pair),)
-        if _CALLS == 1:
-            sums = tl.reduce(packed, 0, add2)
-        else:
-            sums = tl.reduce(packed, 0, add4)
-        for i in tl.static_range(4 * _CALLS - 1, -1, -1):
-            if i % 4 == 3:
-                bits, more = _random(key, turn * _CALLS + (i // 4) + _ACCEPT, doubles)
-            left = wanted - ((sums[i // 2] >> (16 * (i % 2))) & 0xFFFF)
+        drawn = four_counts(table, leaf, turn, key, PER, LEAVES)
+        others = ()
+        for i in tl.static_range(4):
+            others = others + (tl.where(accepting, 0, drawn[i]),)
+        sums = sums_of(others[0], others[1], others[2], others[3])
+        bits, more = _random(key, turn + _ACCEPT, doubles)
+        for i in tl.static_range(3, -1, -1):
+            left = wanted - sums[i]
             share = tl.load(relatives + left, (left >= 0) & (left <= PER), 0.0)
-            accepted = _fraction(bits[i % 4], more[i % 4], doubles) <= share
+            accepted = _fraction(bits[i], more[i], doubles) <= share
             counts = tl.where(accepted, tl.where(accepting, left, drawn[i]), counts)
             found = tl.where(accepted, 1, found)
         turn += 1
         searching = (found == 0) & (turn < ROUNDS)
     return counts, found
+
+
+@triton.jit
+def store(
+    source, base, at, n, leaf, counts, key, place, PER: tl.constexpr, LEAVES: tl.constexpr
+):  # fmt: skip
+    """Store a sample of the coins source + base, of which each leaf shows so many heads, at those
+    places that are below n."""
+    marks = _toss(source, base, at, n, leaf, key, PER, LEAVES)
+    mark = marks[0]
+    for j in tl.static_range(1, PER + 1):
+        mark = tl.where(counts == j, marks[j], mark)
+    for i in tl.static_range(PER):
+        shown = (mark >> i) & 1
+        tl.store(place + at[i], shown.to(place.dtype.element_ty), at[i] < n)
 
 
 @triton.jit
@@ -222,16 +239,8 @@ def draw(
     if LEAVES == 1:
         counts, found = leaf * 0 + wanted, tl.full([], 1, tl.int32)
     else:
-        chance, spread = _chances(source, base, at, n, leaf, PER)
-        counts, found = _draw_counts(
-            chance, spread, wanted, leaf, key, scratch, PER, LEAVES, ROUNDS
-        )
+        chance, spread = chances(source, base, at, n, leaf, PER)
+        counts, found = draw_counts(chance, spread, wanted, leaf, key, scratch, PER, LEAVES, ROUNDS)
     tl.debug_barrier()
-    marks = _toss(source, base, at, n, leaf, key, PER, LEAVES)
-    mark = marks[0]
-    for j in tl.static_range(1, PER + 1):
-        mark = tl.where(counts == j, marks[j], mark)
-    for i in tl.static_range(PER):
-        shown = (mark >> i) & 1
-        tl.store(place + at[i], shown.to(place.dtype.element_ty), at[i] < n)
+    store(source, base, at, n, leaf, counts, key, place, PER, LEAVES)
     return found

@@ -1,8 +1,7 @@
 """An exact sample by k draws *with* replacement, in proportion to the odds, until they differ: for
 coins that all fall heads rarely (docs/mathematics.md).
 
-An item is found in two steps: its block of PER items by bisection in the running sums of blocks,
-which are kept in memory, and in the block, if that is more than the item, by adding up.
+An item is found by bisection in the running sums of odds, which are kept in memory.
 """
 
 from __future__ import annotations
@@ -24,55 +23,40 @@ def odds_of(t, inside):
 
 
 @triton.jit
-def running_sums(odds, before, scratch, first, n, ITEMS: tl.constexpr, PER: tl.constexpr):
-    """Store the running sums over blocks of the odds of ITEMS items from the first on, and what
-    came before. Returns the last of them."""
-    blocks = odds.to(tl.float64)
-    if PER > 1:
-        blocks = tl.sum(tl.reshape(blocks, (ITEMS // PER, PER)), 1)
-    at = first // PER + tl.arange(0, ITEMS // PER)
-    tl.store(scratch + at, before + tl.cumsum(blocks, 0), at * PER < n)
-    return before + tl.sum(blocks, 0)
+def running_sums(odds, scratch, n, BLOCK: tl.constexpr):
+    """Store the running sums of the odds of BLOCK items. Returns the last of them."""
+    wide = odds.to(tl.float64)
+    at = tl.arange(0, BLOCK)
+    tl.store(scratch + at, tl.cumsum(wide, 0), at < n)
+    return tl.sum(wide, 0)
 
 
 @triton.jit
-def _find(x, tilted, scratch, n, PER: tl.constexpr):
+def _find(x, scratch, n):
     """The item that x, below the sum of all odds, falls on."""
-    # The first running sum above x; blocks without odds never are.
+    # The first running sum above x; items without odds never are.
     low = (x * 0).to(tl.int32)
-    high = low + (n - 1) // PER
-    reach = (n - 1) // PER
+    high = low + (n - 1)
+    reach = n - 1
     while reach > 0:
         middle = (low + high) >> 1
         above = tl.load(scratch + middle) > x
         low = tl.where(above, low, tl.minimum(middle + 1, high))
         high = tl.where(above, middle, high)
         reach = reach >> 1
-    item = low
-    if PER > 1:
-        rest = x - tl.load(scratch + low - 1, low > 0, 0.0)
-        first = low * PER
-        item = first
-        before = x * 0
-        for i in tl.static_range(PER):
-            t = tl.load(tilted + first + i, first + i < n, -float("inf"))
-            odds = tl.exp(t).to(tl.float64)
-            # The last that has any odds and starts below.
-            item = tl.where((odds > 0) & (before <= rest), first + i, item)
-            before += odds
-    return item
+    return low
 
 
 @triton.jit
 def draw_light(
-    whole, tilted, scratch, k, key, place, n,
-    CHUNK: tl.constexpr, DRAWS: tl.constexpr, PER: tl.constexpr,
+    whole, scratch, k, key, place, n, BLOCK: tl.constexpr, DRAWS: tl.constexpr
 ):  # fmt: skip
     """Draw, several tries side by side. Returns whether all k were different in one of them; then
     the row is stored. k is at most DRAWS.
 
     Every try marks the items it draws with a bit of its own: who finds it set has collided.
     """
+    at = tl.arange(0, BLOCK)
     lane = tl.arange(0, DRAWS)
     group = tl.where(k <= 16, 16, tl.where(k <= 32, 32, tl.where(k <= 64, 64, DRAWS)))
     group = tl.where((k > 64) & (k <= 128), 128, tl.where((k > 128) & (k <= 256), 256, group))
@@ -88,12 +72,10 @@ def draw_light(
         bits = turn * tries
         if bits % 32 == 0:
             tl.debug_barrier()
-            for i in range(0, n, CHUNK):
-                at = i + tl.arange(0, CHUNK)
-                tl.store(marks + at, tl.zeros([CHUNK], tl.int32), at < n)
+            tl.store(marks + at, tl.zeros([BLOCK], tl.int32), at < n)
             tl.debug_barrier()
         x = wide_uniform(key, lane + turn * DRAWS + _COUNTERS) * whole
-        item = _find(x, tilted, scratch, n, PER)
+        item = _find(x, scratch, n)
         bit = tl.full([DRAWS], 1, tl.int32) << ((bits + attempt) % 32)
         before = tl.atomic_or(marks + item, bit, mask=used)
         collided = used & ((before & bit) != 0)
@@ -104,9 +86,7 @@ def draw_light(
         found = tl.where(first < DRAWS, 1, 0)
         if found > 0:
             tl.debug_barrier()
-            for i in range(0, n, CHUNK):
-                at = i + tl.arange(0, CHUNK)
-                tl.store(place + at, tl.zeros([CHUNK], tl.float32), at < n)
+            tl.store(place + at, tl.zeros([BLOCK], tl.float32), at < n)
             tl.debug_barrier()
             tl.store(place + item, tl.full([DRAWS], 1.0, tl.float32), used & (attempt == first))
         turn += 1

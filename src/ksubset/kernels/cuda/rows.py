@@ -15,8 +15,8 @@ from ksubset.kernels.cuda.launch import Launcher, count_of
 from ksubset.kernels.cuda.leaves import draw
 from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light, odds_of, running_sums
 from ksubset.kernels.cuda.moments import moments, rarer_sides
+from ksubset.kernels.cuda.one_by_one import one_by_one
 from ksubset.kernels.cuda.outcome import log_outcome, mode
-from ksubset.kernels.cuda.sampling import one_by_one
 from ksubset.kernels.cuda.swaps import flow_of, mean_of, swapped
 from ksubset.kernels.cuda.tilt import add2, add3, tilt_row
 
@@ -174,7 +174,7 @@ def _sample_kernel(
         light = tl.where((k > 0) & (k <= DRAWS) & (collisions < MOST_COLLISIONS), 1, 0)
         whole = tl.zeros([], tl.float64)
         if light > 0:
-            whole = running_sums(odds, whole, sums, 0, n, BLOCK, 1)
+            whole = running_sums(odds, sums, n, BLOCK)
     tl.debug_barrier()
     for s in range(samples):
         line = s * (row * 0 + rows) + row  # of many samples, more than 32 bits have room for
@@ -183,9 +183,7 @@ def _sample_kernel(
         found = bad
         if DRAWS > 0:
             if light > 0:
-                found = draw_light(
-                    whole, tilted, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS, 1,
-                )  # fmt: skip
+                found = draw_light(whole, sums, k.to(tl.int32), key, place, n, BLOCK, DRAWS)
         if found == 0:
             found = _draw(tilted + row * n, k.to(tl.int32), key, n, place, BLOCK, PER, ROUNDS)
         if bad > 0:

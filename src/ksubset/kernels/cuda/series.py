@@ -83,18 +83,11 @@ def _over_nodes(real, imag, a_real, a_imag, COUNT: tl.constexpr):
 
 
 @triton.jit
-def coefficients(
-    powers, weights, number, variance, decay, k, expected, kind: tl.constexpr,
-    INFER: tl.constexpr, COUNT: tl.constexpr,
+def spectrum(
+    powers, number, variance, decay, k, expected, COUNT: tl.constexpr, NODES: tl.constexpr
 ):  # fmt: skip
-    """N P(S = k), and the coefficients of two polynomials in p: what an item's marginal is off its
-    coin's, or if not INFER the part of the covariance product from other items, over pq; and if not
-    INFER what its v is multiplied by in the other part.
-
-    powers: sum p^2, sum p^3, ...; weights: sum w, sum w p, ... for w = pq v. Numbers of the row are
-    float64, sums over nodes of a kind; k and the expected S count free coins.
-    """
-    lane = tl.arange(0, _NODES)
+    """E exp(i omega (S - k)) at nodes, twice but at the first, and exp(i omega) - 1."""
+    lane = tl.arange(0, NODES)
     below = 2 * lane < number
     node = tl.where(below, lane, 0).to(tl.float64)
     s, c = half_angle(node, number)
@@ -106,7 +99,24 @@ def coefficients(
     w_real, w_imag = rotation_by(imag - node * k * (2 * _PI / number))
     used = below & (2 * variance * s * s < decay)
     modulus = tl.where(used, tl.exp(real), 0.0) * tl.where(lane > 0, 2.0, 1.0)
-    w_real, w_imag = w_real * modulus, w_imag * modulus
+    return w_real * modulus, w_imag * modulus, a_real, a_imag
+
+
+@triton.jit
+def coefficients(
+    powers, weights, number, variance, decay, k, expected, kind: tl.constexpr,
+    INFER: tl.constexpr, COUNT: tl.constexpr,
+):  # fmt: skip
+    """N P(S = k), and the coefficients of two polynomials in p: what an item's marginal is off its
+    coin's, or if not INFER the part of the covariance product from other items, over pq; and if not
+    INFER what its v is multiplied by in the other part.
+
+    powers: sum p^2, sum p^3, ...; weights: sum w, sum w p, ... for w = pq v. Numbers of the row are
+    float64, sums over nodes of a kind; k and the expected S count free coins.
+    """
+    w_real, w_imag, a_real, a_imag = spectrum(
+        powers, number, variance, decay, k, expected, COUNT, _NODES
+    )
     total = tl.sum(w_real, 0)
     inverse = (1 / total).to(kind)
     w_real, w_imag = w_real.to(kind), w_imag.to(kind)

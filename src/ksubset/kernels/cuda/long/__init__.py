@@ -1,12 +1,14 @@
 """Triton kernels for rows that do not fit in registers: in tiles, by several programs per row
 (:mod:`.board`).
 
-One launch does everything: no step waits for the host. Where a row has several programs all of them
-must be on the chip at once, which a cooperative launch guarantees.
+No step waits for the host. Where a row has several programs that wait for each other, all of them
+must be on the chip at once, which a cooperative launch guarantees; samples are drawn in launches of
+programs that do not (:mod:`.sampling`).
 """
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -16,14 +18,12 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher, count_of
-from ksubset.kernels.cuda.light import MOST_COLLISIONS, draw_light
 from ksubset.kernels.cuda.long.board import wait, words, workspace
 from ksubset.kernels.cuda.long.moments import fill, moments
-from ksubset.kernels.cuda.long.sampling import draw_row, survey_odds
+from ksubset.kernels.cuda.long.sampling import accept_kernel, count_kernel, toss_kernel
 from ksubset.kernels.cuda.long.swaps import swap_product as swap_row
 from ksubset.kernels.cuda.long.tilt import tilt as tilt_row
 from ksubset.kernels.cuda.outcome import log_outcome
-from ksubset.kernels.cuda.sampling import one_by_one
 
 __all__ = ["covariance_product", "infer", "log_outcome", "sample", "swap_product", "tilt"]
 
@@ -37,8 +37,9 @@ class Shape(NamedTuple):
 
 
 MOMENTS = Shape(tile=2048, wide=1, warps=16)
-SAMPLES = Shape(tile=256, wide=8, warps=16)
-_PER_BLOCK = 8  # items whose odds are added up in one (light.py)
+SAMPLES = Shape(tile=256, wide=8, warps=16)  # a chunk's
+ITEMS, WARPS = 8, 8  # items of a leaf; warps of a program that draws a chunk
+MOST = 32  # chunks of which a single one accepts
 
 
 @triton.jit(do_not_specialize=["same"])
@@ -50,7 +51,7 @@ def infer_kernel(
     """See kernels.infer."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter, _rest = workspace(work, row, 0, G)
+    board, counter = workspace(work, row, G)
     k = count_of(counts, same, row)
     epoch = tl.zeros([], tl.int32)
     valid, _chosen, shift, epoch = tilt_row(
@@ -86,7 +87,7 @@ def tilt_kernel(
     """The tilted logits alone."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter, _rest = workspace(work, row, 0, G)
+    board, counter = workspace(work, row, G)
     tilt_row(
         logits + row * n, count_of(counts, same, row), tilted + row * n, n,
         board, counter, tl.zeros([], tl.int32), g, G, GP, TILE, WIDE,
@@ -101,7 +102,7 @@ def covariance_kernel(
     """Cov v."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter, _rest = workspace(work, row, 0, G)
+    board, counter = workspace(work, row, G)
     # A row is NaN as a whole or not at all.
     first = tl.load(tilted + row * n)
     if first == first:
@@ -122,7 +123,7 @@ def swap_kernel(
     """sum_s L(z_s) v_s."""
     row = (tl.program_id(0) // G).to(tl.int64)
     g = tl.program_id(0) % G
-    board, counter, _rest = workspace(work, row, 0, G)
+    board, counter = workspace(work, row, G)
     first = tl.load(tilted + row * n)
     if first == first:
         swap_row(
@@ -134,61 +135,14 @@ def swap_kernel(
         fill(product + row * n, float("nan"), n, g, G, TILE)
 
 
-@triton.jit(do_not_specialize=["same"])
-def sample_kernel(
-    logits, counts, keys, drawn, tilted, work, same, n, rows, samples,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-    LANES: tl.constexpr, PER: tl.constexpr, DRAWS: tl.constexpr, ROUNDS: tl.constexpr,
-):  # fmt: skip
-    """Samples, and the tilted logits."""
-    row = (tl.program_id(0) // G).to(tl.int64)
-    g = tl.program_id(0) % G
-    # Only a row's lone program draws with replacement.
-    blocks = (n + PER - 1) // PER if G == 1 else 0
-    board, counter, sums = workspace(work, row, blocks, G)
-    k = count_of(counts, same, row)
-    epoch = tl.zeros([], tl.int32)
-    valid, chosen, _shift, epoch = tilt_row(
-        logits + row * n, k, tilted + row * n, n, board, counter, epoch, g, G, GP, TILE, WIDE
-    )
-    epoch = wait(counter, epoch, G)
-    light = tl.zeros([], tl.int32)
-    whole = tl.zeros([], tl.float64)
-    if G == 1:
-        if (k > 0) & (k <= DRAWS):
-            whole, collisions = survey_odds(tilted + row * n, sums, n, TILE, WIDE, PER)
-            light = tl.where(collisions < MOST_COLLISIONS, 1, 0)
-            tl.debug_barrier()
-    for s in range(samples):
-        line = s * (row * 0 + rows) + row  # of many samples, more than 32 bits have room for
-        place = drawn + line * n
-        key = tl.load(keys + line)
-        if valid > 0:
-            found = light * 0
-            if G == 1:
-                if light > 0:
-                    found = draw_light(
-                        whole, tilted + row * n, sums, k.to(tl.int32), key, place, n,
-                        TILE * WIDE, DRAWS, PER,
-                    )  # fmt: skip
-            if found == 0:
-                found, epoch = draw_row(
-                    tilted + row * n, chosen, key, place, n, board, counter, epoch, g,
-                    G, GP, TILE, WIDE, LANES, ROUNDS,
-                )  # fmt: skip
-            if (found == 0) & (g == 0):
-                tl.debug_barrier()
-                one_by_one(tilted + row * n, place, k, key, n, 64)
-        else:
-            fill(place, float("nan"), n, g, G, TILE)
-
-
 _CONSTANTS = ("G", "GP", "TILE", "WIDE")
 _infer = Launcher(infer_kernel, *_CONSTANTS)
 _tilt_alone = Launcher(tilt_kernel, *_CONSTANTS)
 _covariance = Launcher(covariance_kernel, *_CONSTANTS)
 _swap = Launcher(swap_kernel, *_CONSTANTS, "ONE")
-_sample = Launcher(sample_kernel, *_CONSTANTS, "LANES", "PER", "DRAWS", "ROUNDS")
+_count = Launcher(count_kernel, "CHUNK", "PER", "LEVEL")
+_accept = Launcher(accept_kernel, "CHUNK", "PER", "LEVEL", "TRIES", "UNITS", "TILE", "WIDE")
+_toss = Launcher(toss_kernel, "CHUNK", "PER", "LEVELS", "ROUNDS")
 
 
 @cache
@@ -210,23 +164,26 @@ def _launch(
     made: tuple[Tensor, ...],
     numbers: tuple[int, ...] = (),
     constants: tuple[int, ...] = (),
-    more: int = 0,
 ) -> None:
-    """With a workspace, which has ``more`` numbers for every row that has one program."""
+    """With a workspace."""
     rows, n = on_rows.shape
     if not rows:
         return
     per_row = _programs(rows, n, cut.tile * cut.wide, on_rows.get_device())
     alone = per_row == 1
     # Of twice as many float32: a type of its own costs time.
-    work = on_rows.new_empty(2 * rows * words(per_row, more if alone else 0))
+    work = on_rows.new_empty(2 * rows * words(per_row))
     if not alone:
         work.zero_()
-    power = 1 << (per_row - 1).bit_length()
     launcher(
         rows * per_row, on_rows, k, given, (*made, work), (n, *numbers),
-        (per_row, power, cut.tile, cut.wide, *constants), cut.warps, not alone,
+        (per_row, _power(per_row), cut.tile, cut.wide, *constants), cut.warps, not alone,
     )  # fmt: skip
+
+
+def _power(number: int) -> int:
+    """The next power of two."""
+    return 1 << (number - 1).bit_length()
 
 
 def infer(logits: Tensor, k: Tensor | int) -> tuple[Tensor, ...]:
@@ -270,6 +227,21 @@ def swap_product(tilted: Tensor, k: Tensor | int, z: Tensor, v: Tensor) -> Tenso
     return product
 
 
+def _levels(chunks: int, lines: int) -> list[tuple[int, int, int]]:
+    """Of every level: its chunks, those of the unit that accepts, and the calls for four tries.
+
+    A unit of u out of c chunks accepts about sqrt(u / c) of all tries. There are so many of them
+    that in one of twenty samples some line needs more, which its program has to make by itself.
+    """
+    levels = []
+    while chunks > 1:
+        unit = 1 if chunks <= MOST else math.isqrt(chunks)
+        rejected = 1 - math.sqrt(unit / chunks)
+        levels.append((chunks, unit, math.ceil(math.log(20 * lines) / -math.log(rejected) / 4)))
+        chunks = unit
+    return levels
+
+
 def sample(
     logits: Tensor, k: Tensor | int, seeds: Tensor, rounds: int = 1024
 ) -> tuple[Tensor, Tensor]:
@@ -277,9 +249,36 @@ def sample(
     logits, seeds = logits.contiguous(), seeds.contiguous()
     rows, n = logits.shape
     drawn = logits.new_empty(len(seeds), rows, n)
-    tilted = logits.new_empty(logits.shape)
-    _launch(
-        _sample, SAMPLES, logits, k, (seeds,), (drawn, tilted), (rows, len(seeds)),
-        (128 * SAMPLES.warps, _PER_BLOCK, 512, rounds), -(-n // _PER_BLOCK),
+    tilted = tilt(logits, k)
+    lines = drawn.shape[0] * rows
+    if not lines:
+        return drawn, tilted
+    cut = SAMPLES
+    size = cut.tile * cut.wide
+    leaf = min(ITEMS, size)
+    chunks = -(-n // size)
+    levels = _levels(chunks, lines)
+    states = logits.new_empty((len(levels) + 1) * lines * 5, dtype=torch.float64)
+    for level, (parts, unit, calls) in enumerate(levels):
+        sums = logits.new_empty(lines * parts * 4 * calls, dtype=torch.int32)
+        spreads = logits.new_empty(lines * parts)
+        work = logits.new_empty(2 * lines * words(1))
+        counted, numbers = (sums, spreads), (n, rows, parts, calls)
+        _count(
+            lines * parts, tilted, k, (seeds,), (states, *counted), numbers,
+            (size, leaf, level), WARPS,
+        )  # fmt: skip
+        _accept(
+            lines, tilted, k, (seeds,), (drawn, states, *counted, work), (*numbers, unit, rounds),
+            (
+                size, leaf, level, _power(4 * calls), _power(-(-parts // unit)),
+                cut.tile, cut.wide,
+            ),
+            cut.warps,
+        )  # fmt: skip
+    relatives = logits.new_empty(lines * (leaf + 1))
+    _toss(
+        lines * chunks, tilted, k, (seeds,), (drawn, states, relatives), (n, rows, chunks),
+        (size, leaf, len(levels), rounds), WARPS,
     )  # fmt: skip
     return drawn, tilted

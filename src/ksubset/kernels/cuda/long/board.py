@@ -6,8 +6,8 @@ tile, written to the board, and read by all programs of the row after a barrier;
 parts in the same order, so that all go on with the same numbers. A program has two boards and uses
 them in turn: nobody writes on one that is being read.
 
-Boards, the counter of the barrier and what a kernel needs besides are one piece of memory, of
-float64: to ask for several takes as long as a small kernel.
+Boards and the counter of the barrier are one piece of memory, of float64: to ask for two takes as
+long as a small kernel.
 """
 
 from __future__ import annotations
@@ -25,19 +25,16 @@ PHI, COEFFICIENTS, BOARD = (
 _COUNTER = tl.constexpr(16)  # numbers: a line of the cache for itself
 
 
-def words(programs: int, more: int = 0) -> int:
+def words(programs: int) -> int:
     """The size of a row's workspace."""
-    return programs * 2 * BOARD.value + _COUNTER.value + more
+    return programs * 2 * BOARD.value + _COUNTER.value
 
 
 @triton.jit
-def workspace(work, row, more, G: tl.constexpr):
-    """The row's boards, its counter, and where it has so many more numbers. The counter must be
-    zero if there are several programs."""
-    mine = work.to(tl.pointer_type(tl.float64), bitcast=True)
-    mine += row * (2 * G * BOARD + _COUNTER + more)
-    counter = mine + 2 * G * BOARD
-    return mine, counter.to(tl.pointer_type(tl.int32), bitcast=True), counter + _COUNTER
+def workspace(work, row, G: tl.constexpr):
+    """The row's boards and its counter, which must be zero if there are several programs."""
+    mine = work.to(tl.pointer_type(tl.float64), bitcast=True) + row * (2 * G * BOARD + _COUNTER)
+    return mine, (mine + 2 * G * BOARD).to(tl.pointer_type(tl.int32), bitcast=True)
 
 
 @triton.jit

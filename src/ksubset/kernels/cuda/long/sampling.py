@@ -1,7 +1,19 @@
-"""An exact sample of a long row.
+"""Exact samples of long rows (docs/mathematics.md, section 6).
 
-All tiles but every WIDE-th are tossed, and these accept or reject the outcome (kernels/halving.py
-has halves in place of such parts), until what is left fits in registers.
+A row is cut into chunks, and a chunk into leaves (:mod:`..leaves`). In launches, none of which has
+to wait for another program:
+
+* :func:`count_kernel`: how many heads the chunks show in each of several tries;
+* :func:`accept_kernel`: one unit of chunks is set aside. It takes what the others leave it, and
+  accepts the first try for which its chance of that, over its largest chance, is large enough. Then
+  it is tilted to what it has to show. A unit of several chunks goes through both kernels again, as
+  if it were the row, until one chunk is left: these are the levels;
+* :func:`toss_kernel`: every chunk draws the counts of its leaves once more, those of the try that
+  was accepted, and then its items; the last chunk as a row in registers would.
+
+What a level hands on is the state of a line, one row of one sample: the first chunk and the one
+after the last, the shift of the logits, how many items are wanted, and the number of the level's
+try.
 """
 
 from __future__ import annotations
@@ -9,163 +21,364 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from ksubset.kernels.cuda.light import odds_of, running_sums
-from ksubset.kernels.cuda.long.board import NODES, load_tiles, share4, share_vectors, wait
+from ksubset.kernels.cuda import series
+from ksubset.kernels.cuda.angles import rotation
+from ksubset.kernels.cuda.launch import count_of
+from ksubset.kernels.cuda.leaves import chances, draw_counts, four_counts, store, sums_of, tables
+from ksubset.kernels.cuda.long.board import NODES, load_tiles, workspace
 from ksubset.kernels.cuda.long.nodes import spectrum
 from ksubset.kernels.cuda.long.tilt import solve
 from ksubset.kernels.cuda.moments import coins, nodes_for
-from ksubset.kernels.cuda.random import GOLDEN, thresholds, toss4
-from ksubset.kernels.cuda.sampling import DECAY, TIMES, accept, draw, four
+from ksubset.kernels.cuda.one_by_one import one_by_one
+from ksubset.kernels.cuda.random import GOLDEN, wide_uniform
 from ksubset.kernels.cuda.tilt import add4
 
 _INF = tl.constexpr(float("inf"))
-_TRIES = tl.constexpr(64)
+# Counts beyond N / 2 of the unit that accepts are rejected: N is so many times what tails reach.
+TIMES, DECAY = tl.constexpr(2), tl.constexpr(19.0)
+_ACCEPT = tl.constexpr(0x7FFFFF00)  # where the counters of these numbers start
+_STATE = tl.constexpr(5)
+_CHUNKS = tl.constexpr(16)  # whose counts are added up at a time
 
 
 @triton.jit
-def survey_odds(tilted, scratch, n, TILE: tl.constexpr, WIDE: tl.constexpr, PER: tl.constexpr):
-    """Store the running sums of the odds (light.py), of a row that has one program. Returns the
-    last of them, and the sum of squares."""
-    squares = tl.zeros([WIDE * TILE], tl.float32)
-    whole = tl.zeros([], tl.float64)
-    for i in range(0, n, WIDE * TILE):
-        at = i + tl.arange(0, WIDE * TILE)
-        odds = odds_of(tl.load(tilted + at, at < n, -_INF), at < n)
-        squares += odds * odds
-        whole = running_sums(odds, whole, scratch, i, n, WIDE * TILE, PER)
-    return whole, tl.sum(squares, 0)
+def _store_state(states, line, level, lines, first, end, base, wanted):
+    """Store the state at the start of a level."""
+    place = states + (level * lines + line) * _STATE
+    tl.store(place, first)
+    tl.store(place + 1, end)
+    tl.store(place + 2, base)
+    tl.store(place + 3, wanted)
 
 
 @triton.jit
-def draw_row(
-    tilted, chosen, key, place, n, board, counter, epoch, g,
-    G: tl.constexpr, GP: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
-    LANES: tl.constexpr, ROUNDS: tl.constexpr,
+def _load_state(states, line, level, lines):
+    place = states + (level * lines + line) * _STATE
+    return (
+        tl.load(place).to(tl.int32), tl.load(place + 1).to(tl.int32),
+        tl.load(place + 2).to(tl.float32), tl.load(place + 3),
+    )  # fmt: skip
+
+
+@triton.jit
+def _nan_or(source, k):
+    """k, or NaN where a row is: as a whole or not at all."""
+    t = tl.load(source)
+    return tl.where(t == t, k.to(tl.float64), float("nan"))
+
+
+@triton.jit
+def _key_of(key, level, chunk):
+    """Chunks have random numbers of their own at every level."""
+    return key + ((chunk * 8 + level).to(tl.int64) + 1) * GOLDEN
+
+
+@triton.jit
+def _items(chunk, CHUNK: tl.constexpr, PER: tl.constexpr):
+    """Leaves, and places of their items: an item's neighbours are in other leaves."""
+    leaves: tl.constexpr = CHUNK // PER
+    # In an order that the compiler cannot see through: it would load and store several neighbours
+    # at a time, and move items between threads before and after that.
+    leaf = tl.arange(0, leaves) ^ tl.where(chunk < 0, 1, 0)
+    at = ()
+    for i in tl.static_range(PER):
+        at = at + (chunk * CHUNK + i * leaves + leaf,)
+    return leaf, at
+
+
+@triton.jit
+def _count(
+    source, base, chunk, n, key, first, calls, place, CHUNK: tl.constexpr, PER: tl.constexpr
 ):  # fmt: skip
-    """Store a sample of a valid row, of whose free items so many are chosen. Returns 0 if tries
-    ran out.
+    """Store how many heads a chunk shows in 4 calls tries. Returns its variance."""
+    leaf, at = _items(chunk, CHUNK, PER)
+    chance, spread = chances(source, base, at, n, leaf, PER)
+    table, _relative = tables(chance, PER)
+    for call in range(calls):
+        c0, c1, c2, c3 = four_counts(table, leaf, first + call, key, PER, CHUNK // PER)
+        c0, c1, c2, c3 = sums_of(c0, c1, c2, c3)
+        tl.store(place + 4 * call, c0)
+        tl.store(place + 4 * call + 1, c1)
+        tl.store(place + 4 * call + 2, c2)
+        tl.store(place + 4 * call + 3, c3)
+    return tl.sum(spread, 0)
 
-    Every WIDE-th tile is kept, those of the largest variance; the others are tossed and accepted by
-    them. What is kept of what was kept, and so on, fits in registers in the end.
-    """
-    tiles = (n + TILE - 1) // TILE
-    first = tiles * 0
-    stride = tiles * 0 + 1
-    wanted = chosen
-    base = tl.zeros([], tl.float32)
-    stage = key * 0
-    found = tiles * 0 + 1
-    bits = place.to(tl.pointer_type(tl.int32), bitcast=True)
-    which_tile = tl.arange(0, WIDE * TILE) // TILE
-    while (tiles > WIDE) & (found > 0):
-        spread = tl.zeros([WIDE * TILE], tl.float32)
-        mean_sum = tl.zeros([WIDE * TILE], tl.float32)
-        ups_sum = tl.zeros([WIDE * TILE], tl.float32)
-        free_sum = tl.zeros([WIDE * TILE], tl.float32)
-        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-            _at, inside, t = load_tiles(tilted, i, first, stride, tiles, n, TILE, WIDE)
-            up, x, pq, _skew = coins(t + base, inside)
-            free = inside & (tl.abs(t) < _INF)
-            spread += pq
-            mean_sum += tl.where(up, -x, x)
-            ups_sum += (up & free).to(tl.float32)
-            free_sum += free.to(tl.float32)
-        spreads, means, likely, frees = tl.reduce(
-            (
-                tl.reshape(spread, (WIDE, TILE)), tl.reshape(mean_sum, (WIDE, TILE)),
-                tl.reshape(ups_sum, (WIDE, TILE)), tl.reshape(free_sum, (WIDE, TILE)),
-            ),
-            1,
-            add4,
-        )  # fmt: skip
-        spreads, means, likely, frees, epoch = share_vectors(
-            spreads, means, likely, frees, board, counter, epoch, g, G, GP, WIDE
+
+@triton.jit(do_not_specialize=["same"])
+def count_kernel(
+    tilted, counts, keys, states, sums, spreads, same, n, rows, chunks, calls,
+    CHUNK: tl.constexpr, PER: tl.constexpr, LEVEL: tl.constexpr,
+):  # fmt: skip
+    """Counts of the chunks of a level."""
+    line = (tl.program_id(0) // chunks).to(tl.int64)
+    chunk = tl.program_id(0) % chunks
+    lines = tl.num_programs(0) // chunks
+    base = 0.0
+    own = line * chunks + chunk
+    if LEVEL > 0:
+        first, _end, base, _wanted = _load_state(states, line, LEVEL, lines)
+        chunk += first
+    key = _key_of(tl.load(keys + line), LEVEL, chunk)
+    spread = _count(
+        tilted + (line % rows) * n, base, chunk, n, key, 0, calls, sums + own * (4 * calls),
+        CHUNK, PER,
+    )  # fmt: skip
+    tl.store(spreads + own, spread)
+
+
+@triton.jit
+def _survey(source, base, first, tiles, n, TILE: tl.constexpr, WIDE: tl.constexpr):
+    """Of the coins of tiles: variance, expectation from the likely heads, likely heads, how many
+    can fall both ways, and how many cannot fall tails."""
+    spread = tl.zeros([WIDE * TILE], tl.float32)
+    signed = tl.zeros([WIDE * TILE], tl.float32)
+    likely = tl.zeros([WIDE * TILE], tl.int32)
+    marks = tl.zeros([WIDE * TILE], tl.int32)
+    for i in range(0, (tiles + WIDE - 1) // WIDE):
+        _at, inside, t = load_tiles(source, i, first, 1, tiles, n, TILE, WIDE)
+        up, x, pq, _skew = coins(t + base, inside)
+        free = inside & (tl.abs(t) < _INF)
+        spread += pq
+        signed += tl.where(up, -x, x)
+        likely += (up & free).to(tl.int32)
+        marks += free.to(tl.int32) + ((inside & (t == _INF)).to(tl.int32) << 16)
+    variance, mean, ups, count = tl.reduce(
+        (
+            spread.to(tl.float64), signed.to(tl.float64), likely.to(tl.float64),
+            (marks & 0xFFFF).to(tl.float64),
+        ),
+        0,
+        add4,
+    )  # fmt: skip
+    return variance, mean, ups, count, tl.sum((marks >> 16).to(tl.float64), 0)
+
+
+@triton.jit
+def _power_sums(source, base, first, tiles, n, TILE: tl.constexpr, WIDE: tl.constexpr):
+    """Of the coins of tiles that can fall both ways: sum p^2, ..., sum p^12, the likely heads, and
+    the largest p."""
+    zero = tl.zeros([WIDE * TILE], tl.float32)
+    s2, s3, s4, s5, s6, s7 = zero, zero, zero, zero, zero, zero
+    s8, s9, s10, s11, s12, sure, top = zero, zero, zero, zero, zero, zero, zero
+    for i in range(0, (tiles + WIDE - 1) // WIDE):
+        _at, inside, t = load_tiles(source, i, first, 1, tiles, n, TILE, WIDE)
+        up, x, _pq, _skew = coins(t + base, inside)
+        p = series.heads(up, x)
+        p2 = p * p
+        p3, p4 = p2 * p, p2 * p2
+        p6, p8 = p4 * p2, p4 * p4
+        s2 += p2
+        s3 += p3
+        s4 += p4
+        s5 += p4 * p
+        s6 += p6
+        s7 += p4 * p3
+        s8 += p8
+        s9 += p8 * p
+        s10 += p8 * p2
+        s11 += p8 * p3
+        s12 += p8 * p4
+        sure += (up & (x > 0)).to(tl.float32)
+        top = tl.maximum(top, p)
+    sums = tl.reduce((s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, sure), 0, series.add12)
+    return sums, tl.max(top, 0)
+
+
+@triton.jit
+def _characteristic(
+    source, base, first, tiles, n, number, variance, mean, board, counter,
+    TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """E exp(i omega S) of the coins of tiles, S counted from the likely heads, twice but at the
+    first node: from power sums, or node by node."""
+    powers, top = _power_sums(source, base, first, tiles, n, TILE, WIDE)
+    sure = powers[11].to(tl.float64)
+    expected = sure + mean
+    if series.serves(top, expected.to(tl.float32), variance.to(tl.float32), DECAY, 12):
+        real, imag, _a, _b = series.spectrum(
+            powers, number, variance, DECAY, sure, expected, 12, NODES
         )
-        which_part = tl.arange(0, WIDE)
-        keep = tl.min(tl.where(spreads == tl.max(spreads, 0), which_part, WIDE), 0)
-        keep = tl.minimum(keep, tiles - 1)
-        mine = which_part == keep
-        variance, mean, ups, count = tl.reduce(
-            (
-                tl.where(mine, spreads, 0.0), tl.where(mine, means, 0.0),
-                tl.where(mine, likely, 0.0), tl.where(mine, frees, 0.0),
-            ),
-            0,
-            add4,
+    else:
+        real, imag, _s, _c, _dr, _di, _nodes, _epoch = spectrum(
+            source, base, tiles, first, 1, n, number, variance, DECAY, source, base, base,
+            board, counter, tl.zeros([], tl.int32), 0, 1, 1, TILE, WIDE, False,
         )  # fmt: skip
-        kept = (tiles - keep + WIDE - 1) // WIDE
-        other = first + keep * stride
+    return real, imag
+
+
+@triton.jit
+def accept(
+    count, mean, least, reach, real, imag, number, key, turn, used,
+    NODES: tl.constexpr, TRIES: tl.constexpr,
+):  # fmt: skip
+    """The first of TRIES tries that the unit set aside accepts, or TRIES.
+
+    count: what it has to show in each of them, counted like mean, its expectation, from its likely
+    heads; least, reach: it can show least to least + reach; real, imag: (NODES,) its characteristic
+    function, twice but at its first node.
+    """
+    lane = tl.arange(0, TRIES)
+    node = tl.arange(0, NODES).to(tl.float64)
+    turn_real, turn_imag = rotation(count[:, None] * node[None, :], number)
+    mass = tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1)
+    # The likeliest counts are the floor and the ceiling of the mean.
+    likeliest = tl.floor(mean) + tl.arange(0, 2).to(tl.float64)
+    turn_real, turn_imag = rotation(likeliest[:, None] * node[None, :], number)
+    most = tl.max(tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1), 0)
+    u = wide_uniform(key, turn * TRIES + lane + _ACCEPT)
+    # Counts further out than half of N are those of aliases, unless N covers all counts; and what
+    # the unit cannot show has a mass of rounding errors.
+    inside = tl.where(reach < number, 0.0, 2 * tl.abs(count - mean)) < number
+    inside = inside & (count >= least) & (count <= least + reach) & used
+    return tl.min(tl.where(inside & (u * most < mass), lane, TRIES), 0)
+
+
+@triton.jit
+def _heads(sums, chunks, calls, kept, end, TRIES: tl.constexpr):
+    """How many heads the chunks of a level show in each try, but for those from kept to end."""
+    lane = tl.arange(0, TRIES)
+    which = tl.arange(0, _CHUNKS)
+    heads = tl.zeros([_CHUNKS, TRIES], tl.int32)
+    for i in range(0, chunks, _CHUNKS):
+        chunk = i + which
+        use = (chunk < chunks) & ((chunk < kept) | (chunk >= end))
+        place = sums + chunk[:, None] * (4 * calls) + lane[None, :]
+        heads += tl.load(place, use[:, None] & (lane < 4 * calls)[None, :], 0)
+    return tl.sum(heads, 0)
+
+
+@triton.jit(do_not_specialize=["same"])
+def accept_kernel(
+    tilted, counts, keys, drawn, states, sums, spreads, work, same, n, rows, chunks, calls, unit,
+    rounds,
+    CHUNK: tl.constexpr, PER: tl.constexpr, LEVEL: tl.constexpr, TRIES: tl.constexpr,
+    UNITS: tl.constexpr, TILE: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """The try of a level, and the state at the start of the next one. A level has at most UNITS."""
+    line = tl.program_id(0).to(tl.int64)
+    lines = tl.num_programs(0)
+    source = tilted + (line % rows) * n
+    start, base = tl.zeros([], tl.int32), 0.0
+    k = count_of(counts, same, line % rows)
+    wanted = _nan_or(source, k)
+    if LEVEL > 0:
+        start, _end, base, wanted = _load_state(states, line, LEVEL, lines)
+    sums += line * chunks * 4 * calls
+    _store_state(states, line, LEVEL + 1, lines, 0.0, 0.0, 0.0, wanted)
+    if wanted >= 0:
+        lane = tl.arange(0, UNITS)
+        variances = tl.zeros([UNITS], tl.float32)
+        for i in range(unit):
+            chunk = lane * unit + i
+            variances += tl.load(spreads + line * chunks + chunk, chunk < chunks, 0.0)
+        kept = tl.argmax(variances, 0) * unit
+        end = tl.minimum(kept + unit, chunks)
+        per_chunk: tl.constexpr = CHUNK // TILE
+        first = (start + kept) * per_chunk
+        tiles = (end - kept) * per_chunk
+
+        variance, mean, ups, count, forced = _survey(source, base, first, tiles, n, TILE, WIDE)
         number = nodes_for(variance, count, TIMES)
-        real, imag, _s, _c, _dr, _di, _nodes, epoch = spectrum(
-            tilted, base, kept, other, WIDE * stride, n, number, variance, DECAY,
-            tilted, base, base, board, counter, epoch, g, G, GP, TILE, WIDE, False,
-        )  # fmt: skip
-        taken = wanted * 0
-        which = tiles * 0 + 8
-        turn = tiles * 0
-        tossing = (which > 7) & (turn < _TRIES)
-        while tossing:
-            stage += GOLDEN
-            # Two counts of 16 bits in one number.
-            n01 = tl.zeros([WIDE * TILE], tl.int32)
-            n23 = tl.zeros([WIDE * TILE], tl.int32)
-            for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-                at, inside, t = load_tiles(tilted, i, first, stride, tiles, n, TILE, WIDE)
-                tossed = inside & (which_tile != keep)
-                free = tossed & (tl.abs(t) < _INF)
-                up, x, _pq, _skew = coins(t + base, free)
-                high, low = thresholds(tl.where(free, tl.where(up, 1 - x, x), 0.0))
-                h0, h1, h2, h3 = toss4(key + stage, at, high, low)
-                n01 += h0.to(tl.int32) | (h1.to(tl.int32) << 16)
-                n23 += h2.to(tl.int32) | (h3.to(tl.int32) << 16)
-                shown = (h0.to(tl.int32) | (h1.to(tl.int32) << 1)) | (
-                    (h2.to(tl.int32) << 2) | (h3.to(tl.int32) << 3)
-                )
-                tl.store(bits + at, tl.where(t == _INF, 15, shown), tossed)
-            h0, h1, h2, h3, epoch = share4(
-                tl.sum(n01 & 0xFFFF, 0), tl.sum((n01 >> 16) & 0xFFFF, 0),
-                tl.sum(n23 & 0xFFFF, 0), tl.sum((n23 >> 16) & 0xFFFF, 0),
-                board, counter, epoch, g, G, GP,
-            )  # fmt: skip
-            heads = four(h0, h1, h2, h3)
+        board, counter = workspace(work, line, 1)
+        real, imag = _characteristic(
+            source, base, first, tiles, n, number, variance, mean, board, counter, TILE, WIDE
+        )
+
+        key = tl.load(keys + line)
+        used = tl.arange(0, TRIES) < 4 * calls
+        which = tl.full([], TRIES, tl.int32)
+        shown = wanted * 0
+        turn = tl.zeros([], tl.int32)
+        searching = turn < rounds
+        while searching:
+            if turn > 0:
+                # Further tries, by this program alone. Few rows need them.
+                for i in range(chunks):
+                    chunk = start + i
+                    own = _key_of(key, LEVEL, chunk)
+                    _count(
+                        source, base, chunk, n, own, turn * calls, calls, sums + i * (4 * calls),
+                        CHUNK, PER,
+                    )  # fmt: skip
+                tl.debug_barrier()
+            heads = _heads(sums, chunks, calls, kept, end, TRIES).to(tl.float64)
             which = accept(
-                heads, wanted - ups, mean, -ups, count, real, imag, number, key + stage, NODES
-            )
-            taken = tl.sum(tl.where(tl.arange(0, 8) == which, heads, 0.0), 0)
+                wanted - heads - (ups + forced), mean, -ups, count, real, imag, number,
+                _key_of(key, LEVEL, turn * 0 - 1), turn, used, NODES, TRIES,
+            )  # fmt: skip
+            shown = tl.sum(tl.where(tl.arange(0, TRIES) == which, heads, 0.0), 0)
             turn += 1
-            tossing = (which > 7) & (turn < _TRIES)
-        found = tl.where(which > 7, 0, 1)
+            searching = (which == TRIES) & (turn < rounds)
+        if which == TRIES:
+            tl.debug_barrier()
+            one_by_one(source, drawn + line * n, k, key, n, 64)
+            _store_state(states, line, LEVEL + 1, lines, 0.0, 0.0, 0.0, -1.0)
+        else:
+            tl.store(states + (LEVEL * lines + line) * _STATE + 4, (turn - 1) * 4 * calls + which)
+            left = wanted - shown
+            # Tilt the unit to its own count, from one step of Newton's on. What is certain stays.
+            chosen = left - forced
+            is_open = tl.where((chosen > 0) & (chosen < count), 1.0, 0.0)
+            reach = chosen * 0 + 64.0
+            shift, _deviation, _epoch = solve(
+                source, base, tiles, first, 1, n,
+                tl.where(is_open > 0, chosen, 1.0), tl.where(is_open > 0, count, 2.0),
+                (chosen - ups - mean) / tl.maximum(variance, 1e-37), -reach, reach, is_open,
+                board, counter, turn * 0, 0, 1, 1, TILE, WIDE,
+            )  # fmt: skip
+            # No choice left: everything or nothing of what is free.
+            shift = tl.where(is_open > 0, shift, tl.where(chosen > 0, 1e30, -1e30))
+            _store_state(
+                states, line, LEVEL + 1, lines, start + kept, start + end, base + shift, left
+            )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["same"])
+def toss_kernel(
+    tilted, counts, keys, drawn, states, relatives, same, n, rows, chunks,
+    CHUNK: tl.constexpr, PER: tl.constexpr, LEVELS: tl.constexpr, ROUNDS: tl.constexpr,
+):  # fmt: skip
+    """Every item of a chunk."""
+    line = (tl.program_id(0) // chunks).to(tl.int64)
+    chunk = tl.program_id(0) % chunks
+    lines = tl.num_programs(0) // chunks
+    source = tilted + (line % rows) * n
+    place = drawn + line * n
+    # A chunk was tossed at the last level that it takes part in.
+    depth = tl.zeros([], tl.int32)
+    base = 0.0
+    wanted = _nan_or(source, count_of(counts, same, line % rows))
+    bad = wanted != wanted
+    for level in tl.static_range(1, LEVELS + 1):
+        first, end, shift, left = _load_state(states, line, level, lines)
+        here = (chunk >= first) & (chunk < end)
+        depth = tl.where(here, level, depth)
+        base = tl.where(here, shift, base)
+        wanted = tl.where(here | (left < 0), left, wanted)
+    if bad:
+        at = chunk * CHUNK + tl.arange(0, CHUNK)
+        tl.store(place + at, tl.full([CHUNK], float("nan"), tl.float32), at < n)
+    elif wanted >= 0:
+        key = _key_of(tl.load(keys + line), depth, chunk)
+        leaf, at = _items(chunk, CHUNK, PER)
+        chance, spread = chances(source, base, at, n, leaf, PER)
+        found = tl.full([], 1, tl.int32)
+        if depth == LEVELS:
+            shown, found = draw_counts(
+                chance, spread, wanted.to(tl.int32), leaf, key, relatives + line * (PER + 1),
+                PER, CHUNK // PER, ROUNDS,
+            )  # fmt: skip
+        else:
+            which = tl.load(states + (depth * lines + line) * _STATE + 4).to(tl.int32)
+            table, _relative = tables(chance, PER)
+            c0, c1, c2, c3 = four_counts(table, leaf, which // 4, key, PER, CHUNK // PER)
+            of = which % 4
+            shown = tl.where(of == 0, c0, tl.where(of == 1, c1, tl.where(of == 2, c2, c3)))
         tl.debug_barrier()
-        for i in range(g, (tiles + WIDE - 1) // WIDE, G):
-            at, inside, _t = load_tiles(tilted, i, first, stride, tiles, n, TILE, WIDE)
-            tossed = inside & (which_tile != keep)
-            shown = tl.load(bits + at, tossed, 0)
-            tl.store(place + at, ((shown >> which) & 1).to(tl.float32), tossed)
-        wanted = wanted - taken
-        first = other
-        stride = WIDE * stride
-        tiles = kept
-        # Tilt the rest to its own count, from one step of Newton's on.
-        is_open = tl.where((wanted > 0) & (wanted < count), 1.0, 0.0)
-        start = (wanted - ups - mean) / tl.maximum(variance, 1e-37)
-        reach = wanted * 0 + 64.0
-        shift, _deviation, epoch = solve(
-            tilted, base, tiles, first, stride, n,
-            tl.where(is_open > 0, wanted, 1.0), tl.where(is_open > 0, count, 2.0),
-            start, -reach, reach, is_open,
-            board, counter, epoch, g, G, GP, TILE, WIDE,
-        )  # fmt: skip
-        # No choice left: everything or nothing of what is free.
-        shift = tl.where(is_open > 0, shift, tl.where(wanted > 0, 1e30, -1e30))
-        base = base + shift.to(tl.float32)
-    # Whoever draws the rest may have to draw everything anew.
-    epoch = wait(counter, epoch, G)
-    if (found > 0) & (g == 0):
-        at, inside, t = load_tiles(tilted, 0, first, stride, tiles, n, TILE, WIDE)
-        t = tl.where(inside, t + base, -_INF)
-        wanted += tl.sum((t == _INF).to(tl.float64), 0)
-        found = draw(
-            t, wanted.to(tl.float32), key + stage + GOLDEN, tl.where(inside, at, n), n, place,
-            WIDE * TILE, LANES, ROUNDS,
-        )  # fmt: skip
-    return found, epoch
+        store(source, base, at, n, leaf, shown, key, place, PER, CHUNK // PER)
+        if found == 0:
+            tl.debug_barrier()
+            before = chunk * CHUNK
+            one_by_one(
+                source + before, place + before, wanted, key, tl.minimum(n - before, CHUNK), 64
+            )

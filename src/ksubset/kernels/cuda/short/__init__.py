@@ -11,8 +11,8 @@ import triton.language as tl
 from torch import Tensor
 
 from ksubset.kernels.cuda.launch import Launcher
+from ksubset.kernels.cuda.one_by_one import one_by_one
 from ksubset.kernels.cuda.outcome import log_outcome, mode
-from ksubset.kernels.cuda.sampling import one_by_one
 from ksubset.kernels.cuda.short.items import counts_of, in_lanes, load_items, rows_of, store_items
 from ksubset.kernels.cuda.short.leaves import draw_counts, of_count, toss_leaves
 from ksubset.kernels.cuda.short.moments import moments
