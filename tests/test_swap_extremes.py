@@ -31,6 +31,26 @@ def test_an_odd_short_row_does_not_depend_on_an_impossible_row_after_it() -> Non
     assert abs(float(x.grad[0].sum())) < 1e-9
 
 
+@pytest.mark.parametrize("method", ["auto", "spectral"])
+@pytest.mark.parametrize(
+    ("dtype", "gaps"), [(torch.float32, (86, 106)), (torch.float64, (707, 747))]
+)
+@pytest.mark.parametrize("n", [2, 3, 9, 70, 300])
+def test_flows_of_the_smallest_numbers(
+    n: int, dtype: torch.dtype, gaps: tuple[int, int], method: str
+) -> None:
+    """One item stays behind, with a probability that rounds to a few times the smallest number."""
+    logits = torch.zeros(81, n, dtype=dtype)
+    logits[:, 1:] = torch.linspace(*gaps, 81, dtype=dtype)[:, None]
+    for k in {1, n - 1}:
+        for sizes in ((), (2,)):
+            x = logits.clone().requires_grad_()
+            z = ksubset.swap(x if k > 1 else -x, k, sizes, method=method)
+            z.backward(torch.randn_like(z) + 100)
+            assert x.grad.isfinite().all()
+            assert (x.grad.abs() <= torch.finfo(dtype).eps).all()
+
+
 @pytest.mark.parametrize("n", [1, 65, 80, 300])
 def test_no_samples_give_a_zero_gradient(n: int) -> None:
     junk = [torch.full((3, n), 7.0) for _ in range(50)]

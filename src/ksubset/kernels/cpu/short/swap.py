@@ -45,9 +45,10 @@ def add_product(n, marks, heads, tails, rarer, z, v, flow, product, first):
         weighted = here * at
         of_out = of_out + choose(load(z, i), 0.5, weighted, zero)
         of_all = of_all + weighted
-    half = 0.5 * choose(whole, 0.0, whole, one + one)
-    for_chosen = (of_all - of_out) / half
-    for_others = of_out / half
+    # (Half of the smallest number would be zero.)
+    whole = choose(whole, 0.0, whole, one)
+    for_chosen = 2.0 * (of_all - of_out) / whole
+    for_others = 2.0 * of_out / whole
     for i in range(0, n * lanes, lanes):
         swapped_for = choose(load(z, i), 0.5, for_chosen, for_others)
         here = (0.5 * load(flow, i)) * (load(v, i) - swapped_for)
