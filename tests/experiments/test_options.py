@@ -164,7 +164,7 @@ def test_a_command_that_needs_data_says_so() -> None:
         for name, rest in _CALL.findall(path.read_text(encoding="utf-8"))
         if name in needy
     ]
-    assert {path for path, _, _ in found} == {"README.md", "index.md", "explain.md"}
+    assert {path for path, _, _ in found} == {"index.md", "explain.md"}
     assert [each for each in found if "--data-dir" not in each[2]] == []
 
 
