@@ -15,7 +15,7 @@ from ksubset.kernels import METHODS, counts
 
 
 class Problem(NamedTuple):
-    """A batch of k-subset laws as the primitives take it."""
+    """A batch of k-subset distributions as the primitives take it."""
 
     logits: Tensor  # (rows, n), float32 or float64, masked items at -inf
     size: Tensor | int  # k: each row's, (rows,), int64, or the same for all

@@ -134,9 +134,9 @@ class KSubset(Distribution):
     ) -> Self:
         r"""The k-subset distribution with given inclusion probabilities.
 
-        Of all laws on k-subsets with these marginals (or on subsets of two neighbouring sizes) it
-        has the largest entropy: a conditional Poisson design of survey sampling. Found by iteration
-        on the exact marginals.
+        Of all distributions on k-subsets with these marginals (or on subsets of two neighbouring
+        sizes) it has the largest entropy: a conditional Poisson design of survey sampling. Found
+        by iteration on the exact marginals.
         The logits are centred so that the coins' expected number of heads is k.
 
         Args:
@@ -203,7 +203,7 @@ class KSubset(Distribution):
         return k_hot(self.k)
 
     def expand(self, batch_shape: Any, _instance: Any = None) -> Self:
-        """The same laws in a larger batch shape, without copies."""
+        """The same distributions in a larger batch shape, without copies."""
         new = self._get_checked_instance(KSubset, _instance)
         new.logits = self.logits.expand(*batch_shape, *self.event_shape)
         batch_shape = new.logits.shape[:-1]
@@ -324,7 +324,7 @@ class KSubset(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest subset, k-hot (*batch_shape, n)."""
+        """The most likely subset, k-hot (*batch_shape, n)."""
         return functional.mode(self.logits, self._size, validate_args=False)
 
     def log_partition(self) -> Tensor:

@@ -25,7 +25,7 @@ class IMLE(RowWise):
     noise :math:`\epsilon` of an item is :math:`\tau` times a Gumbel variable, or
     :math:`\tau (G_1 + \dots + G_s - \log s) / \kappa` with
     :math:`G_i \sim \mathrm{Gamma}(1 / \kappa, \mathrm{scale}\ \kappa / i)`: the noise of k items
-    then adds up to about a Gumbel variable. Samples are not of the k-subset law.
+    then adds up to about a Gumbel variable. Samples are not of the k-subset distribution.
 
     Logits (..., n) become k-hot samples (*sample_shape, ..., n).
 

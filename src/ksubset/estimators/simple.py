@@ -122,8 +122,8 @@ class _Difference(torch.autograd.Function):
 
 
 class SimpleBackward(RowWise):
-    r"""Perturb-and-MAP samples forward (Gumbel top-k, another law), exact marginals backward:
-    :math:`(\mu(\theta) - \mu(\theta - \lambda g)) / \lambda`, or its limit
+    r"""Perturb-and-MAP samples forward (Gumbel top-k, another distribution), exact marginals
+    backward: :math:`(\mu(\theta) - \mu(\theta - \lambda g)) / \lambda`, or its limit
     :math:`\mathrm{Cov}(z)\, g`.
 
     Forward the k largest of :math:`\theta + G`, with independent Gumbel noise G. Logits (..., n)

@@ -21,7 +21,7 @@ __all__ = ["KSubsetAttribution"]
 
 class KSubsetAttribution(Attribution):
     r"""Attributions that are probabilities: of every item to be among the k that are chosen,
-    :math:`\mu_i = P(z_i = 1)` under the law of the explainer's logits.
+    :math:`\mu_i = P(z_i = 1)` under the distribution of the explainer's logits.
 
     They are not negative and add up to k for every input; they do not depend on the prediction's
     size, and there is no convergence delta.

@@ -34,7 +34,7 @@ class Explanation:
     """What was chosen for a batch of inputs, and how sure that is.
 
     Attributes:
-        chosen: (batch, n), True for the items of the likeliest subset.
+        chosen: (batch, n), True for the items of the most likely subset.
         marginals: (batch, n), the exact probability of every item to be chosen: its attribution.
         log_prob: (batch,), the exact log-probability of the chosen subset.
         prediction: what the predictor says when it sees the chosen items only, (batch, ...).
@@ -77,7 +77,7 @@ class Explanation:
         )
 
     def indices(self) -> list[list[int]]:
-        """The chosen items of every input, the likeliest first."""
+        """The chosen items of every input, the most likely first."""
         order = self.marginals.masked_fill(~self.chosen, -1).argsort(-1, descending=True)
         counts = self.chosen.sum(-1).tolist()
         rows = zip(order.tolist(), counts, strict=True)
@@ -120,10 +120,10 @@ class MaskedInput(nn.Module):
 
 class KSubsetExplainer(nn.Module):
     r"""Which k items of an input decide? A scorer gives every item a logit, exactly k items are
-    drawn from the k-subset law of the logits, and a predictor that sees only those must predict
-    the outcome. Both are trained end to end (:func:`ksubset.explain.fit`), through the choice; what
-    the scorer has learned to choose is the explanation (Chen, Song, Wainwright and Jordan,
-    *Learning to Explain*, ICML 2018).
+    drawn from the k-subset distribution of the logits, and a predictor that sees only those must
+    predict the outcome. Both are trained end to end (:func:`ksubset.explain.fit`), through the
+    choice; what the scorer has learned to choose is the explanation (Chen, Song, Wainwright and
+    Jordan, *Learning to Explain*, ICML 2018).
 
     The outcome may be known labels, or the outputs of a black box that is to be explained. With
     logits :math:`\theta(x)`, a predictor q and a loss :math:`\ell`, what is minimised is
@@ -296,7 +296,7 @@ class KSubsetExplainer(nn.Module):
         k: int | Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """The prediction from a random choice in training, from the likeliest in evaluation.
+        """The prediction from a random choice in training, from the most likely in evaluation.
 
         Args:
             x: inputs (batch, ...).
@@ -319,7 +319,7 @@ class KSubsetExplainer(nn.Module):
     def explain(
         self, x: Tensor, *, mask: Tensor | None = None, k: int | Tensor | None = None
     ) -> Explanation:
-        """The likeliest choice for every input, with exact probabilities.
+        """The most likely choice for every input, with exact probabilities.
 
         Args:
             x: inputs (batch, ...).

@@ -23,7 +23,7 @@ class FitHistory:
     Attributes:
         training: with random choices, as it was trained; of an honest explainer with the
             predictor's lessons added. One number for every epoch.
-        validation: with the likeliest choices, on examples held out; NaN without any. One number
+        validation: with the most likely choices, on examples held out; NaN without any. One number
             for every epoch.
         best_epoch: counted from 1.
 

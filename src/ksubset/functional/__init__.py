@@ -1,4 +1,4 @@
-"""Differentiable functions of the k-subset law."""
+"""Differentiable functions of the k-subset distribution."""
 
 import ksubset._torch  # noqa: F401
 from ksubset.functional.inference import (

@@ -1,4 +1,4 @@
-"""The law over several sizes as a mixture of k-subset distributions, one for each size.
+"""The distribution over several sizes as a mixture of k-subset distributions, one for each size.
 
 Right for any weights, and differentiable in them too: everything is put together from the
 primitives for one size, in the widest type. Time and memory grow with the number of sizes.
@@ -17,7 +17,7 @@ from ksubset.functional._size_problem import SizedProblem, limits
 
 
 class Mixture(NamedTuple):
-    """Every row's law of the size, and the k-subset law within each size."""
+    """Every row's distribution of the size, and the k-subset distribution within each size."""
 
     problem: SizedProblem
     method: str

@@ -1,4 +1,4 @@
-"""The law over several sizes of concave weights, in one pass of the spectral method.
+"""The distribution over several sizes of concave weights, in one pass of the spectral method.
 
 Time and memory are those of one size, whatever the number of sizes.
 """

@@ -10,8 +10,8 @@ one level of nested transforms is handled at a time, and the same rule serves ea
 
 The chain of derivatives is explicit and ends after three: log-partition, marginals,
 covariance product, third cumulants. Derivatives w.r.t. the tilted logits equal those w.r.t.
-the logits: the law does not change when all logits shift, so neither does it matter that the
-shift itself depends on them. The gradient of ``tilted`` is therefore passed through as it is.
+the logits: the distribution does not change when all logits shift, so neither does it matter that
+the shift itself depends on them. The gradient of ``tilted`` is therefore passed through as it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The primitives for several sizes at once, as differentiable operators.
 
 Like those for one size (:mod:`._primitives`), with a chain of derivatives that ends after three.
-The law p(z) ∝ exp(t . z + w(|z|)) has two parameters, the logits and the weights of sizes, and its
-moments come in pairs: those of items, (rows, n), and those of indicators of sizes, (rows, sizes).
-Derivatives with respect to tilted logits and their weights are those with respect to the logits and
-weights they were made from: a shift moves from one to the other and changes nothing.
+The distribution p(z) ∝ exp(t . z + w(|z|)) has two parameters, the logits and the weights of
+sizes, and its moments come in pairs: those of items, (rows, n), and those of indicators of sizes,
+(rows, sizes). Derivatives with respect to tilted logits and their weights are those with respect
+to the logits and weights they were made from: a shift moves from one to the other and changes
+nothing.
 """
 
 from __future__ import annotations

@@ -54,8 +54,8 @@ def log_partition(logits: Tensor, k: Sizes, *, method: str, **options: Any) -> T
     found = _law(logits, k, method, **options)
     if found.problem.random:
         raise TypeError(
-            f"k must not be sizes of given probabilities in log_partition, got {k!r}: their law "
-            "has a partition function for each size, log_partition(logits, size)"
+            f"k must not be sizes of given probabilities in log_partition, got {k!r}: there is one "
+            "partition function for each size, log_partition(logits, size)"
         )
     given = found.problem.given
     forced = (given.logits == torch.inf).any(-1) & ~found.total.isnan()

@@ -1,9 +1,9 @@
 """Samples of several sizes in plain eager mode, by compiled kernels.
 
 As :mod:`._eager` does for one size. Of short rows a kernel draws size and subset at once; of others
-one draws the sizes alone, without what else is known of the law. Where there are no such kernels,
-or somebody but autograd observes the call, :func:`ksubset.functional._sized.simple` goes step by
-step.
+one draws the sizes alone, without what else is known of the distribution. Where there are no such
+kernels, or somebody but autograd observes the call, :func:`ksubset.functional._sized.simple` goes
+step by step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Exact quantities of the k-subset law p(z) = exp(theta . z) / e_k(exp theta), sum z = k.
+"""Exact quantities of the k-subset distribution p(z) = exp(theta . z) / e_k(exp theta), sum z = k.
 
 Common to all functions: ``logits`` has shape (..., n). ``k`` is an int or an integer tensor
 broadcast over the batch (...), a different k per row, or several sizes at once
@@ -439,7 +439,7 @@ def kl_divergence(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The Kullback-Leibler divergence of two k-subset laws,
+    r"""The Kullback-Leibler divergence of two k-subset distributions,
     :math:`\mathrm{KL}(p \| q) = \mathrm{E}_p \log (p(z) / q(z))`, in nats.
 
     +inf where the sizes differ, or where p may draw what q cannot. Its gradients are
@@ -477,7 +477,7 @@ def kl_divergence(
             f"logits_p and logits_q must have the same number of items, got "
             f"{logits_p.shape[-1]} and {logits_q.shape[-1]}"
         )
-    # Each law first by itself, so that neither is worked out more often than it has rows.
+    # Each distribution first by itself, so that neither is worked out more often than it has rows.
     names = Names("logits_p", "k", "mask_p")
     first = problem(logits_p, k, mask_p, names=names, validate_args=validate_args)
     names = Names("logits_q", "k" if k_q is None else "k_q", "mask_q")
@@ -558,7 +558,7 @@ def kl_to_uniform(
     method: str = "auto",
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The divergence from the uniform law over the k-subsets of the m *allowed* items,
+    r"""The divergence from the uniform distribution over the k-subsets of the m *allowed* items,
     :math:`\log \binom{m}{k} - H`: the exact KL term of a k-subset VAE.
 
     Args:
@@ -605,7 +605,7 @@ def mode(
     mask: Tensor | None = None,
     validate_args: bool | None = None,
 ) -> Tensor:
-    r"""The likeliest subset (MAP), which maximises :math:`\theta \cdot z`: the k largest logits,
+    r"""The most likely subset (MAP), which maximises :math:`\theta \cdot z`: the k largest logits,
     exactly k of them also on ties (the earlier item wins). Without a gradient.
 
     Args:

@@ -1,4 +1,4 @@
-"""Exact samples of the k-subset law, with and without SIMPLE's gradient.
+"""Exact samples of the k-subset distribution, with and without SIMPLE's gradient.
 
 Arguments common to all functions are described in :mod:`ksubset.functional.inference`.
 """
@@ -32,8 +32,9 @@ def simple(
 ) -> Tensor:
     r"""Exact k-hot samples whose gradient is SIMPLE's, :math:`\mathrm{Cov}(z)\, g`.
 
-    The forward pass draws from the k-subset law itself; the backward pass differentiates the
-    exact marginals in place of the samples (Ahmed, Zeng, Niepert and Van den Broeck, ICLR 2023).
+    The forward pass draws from the k-subset distribution itself; the backward pass differentiates
+    the exact marginals in place of the samples (Ahmed, Zeng, Niepert and Van den Broeck, ICLR
+    2023).
 
     Args:
         logits: (..., n).

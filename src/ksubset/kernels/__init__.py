@@ -2,8 +2,8 @@
 
 No autograd here, no broadcasting, no checks: ``logits`` is (rows, n) float32 or float64 with
 -inf and +inf for forbidden and forced items, ``k`` is (rows,) int64, and an impossible row
-gives NaN. ``tilted`` is the representation of the law that later operations start from (see
-:mod:`ksubset.kernels.coins`), so that a backward pass never tilts again.
+gives NaN. ``tilted`` is the representation of the distribution that later operations start from
+(see :mod:`ksubset.kernels.coins`), so that a backward pass never tilts again.
 
 A method is a row of :data:`METHODS`; ``"auto"`` is resolved by :mod:`ksubset.kernels.choice`.
 """

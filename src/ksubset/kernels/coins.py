@@ -1,7 +1,7 @@
 """From logits to tilted coins: the form in which every method meets the problem.
 
 Given that their number of heads S is k, independent coins with logits ``theta + c`` follow
-the k-subset law of ``theta`` for *any* c. :func:`tilt` picks the c for which E[S] = k, so
+the k-subset distribution of ``theta`` for *any* c. :func:`tilt` picks the c for which E[S] = k, so
 that P(S = k) is never tiny and linear-space arithmetic in the working precision is enough.
 It also folds every special case into the tilted logits t, once and for all:
 

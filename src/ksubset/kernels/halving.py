@@ -25,7 +25,7 @@ _CACHED = 1 << 19  # items at a time: more of them leave a processor's cache, at
 
 # Wider than for moments: P_B must be right also far from its mean, for what lies further out is
 # rejected. Given S = k, B's count has at most 0.71 of its own deviation, so that 4.5 (6.5 in
-# float64) of those leave out less than rounding's share of the law.
+# float64) of those leave out less than rounding's share of the distribution.
 _PRECISIONS = {
     torch.float32: Precision(tail=40, decay=19, most=24),
     torch.float64: Precision(tail=85, decay=41, most=50),

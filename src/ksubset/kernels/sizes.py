@@ -1,7 +1,7 @@
 """The spectral method for several sizes: p(z) ∝ exp(theta . z + c(|z|)) with a concave c.
 
 The coins are tilted so that their expected number of heads S is near the most likely size. In the
-tilted logits t = theta + shift the law is proportional to exp(t . z + weight(|z|)) with
+tilted logits t = theta + shift the distribution is proportional to exp(t . z + weight(|z|)) with
 
     weight(j) = c(j) - shift (j - centre),
 

@@ -1,4 +1,4 @@
-"""The spectral method: the k-subset law as a complex mixture of independent coins.
+"""The spectral method: the k-subset distribution as a complex mixture of independent coins.
 
 With half-angle h = omega/2, C = cos h, S = sin h (not the number of heads, here), skew = p - q
 and D = C^2 + skew^2 S^2, a coin's factor of the characteristic function is e^{ih} (C + i skew S),
@@ -8,8 +8,8 @@ and under the mixture component of that node it falls heads with the complex "pr
     r (1 - r)    = p q (C - i skew S)^2 / D^2
     1 - 2 r      = (-skew C - i S) / (C + i skew S)
 
-Moments of the k-subset law are weighted sums of moments of independent coins over about ten
-to thirty nodes, whatever n and k: O(n) time and memory. Everything is written in terms of
+Moments of the k-subset distribution are weighted sums of moments of independent coins over about
+ten to thirty nodes, whatever n and k: O(n) time and memory. Everything is written in terms of
 r - p, which is small, so that nothing large cancels. Derivation: docs/mathematics.md.
 """
 

@@ -13,8 +13,8 @@ Two independent ways to the same numbers, both on the CPU:
 differentiate automatically; it is the baseline of benchmarks.
 
 All of them take one row of logits (shape ``(n,)``) and an integer ``k`` or weights over sizes.
-Logits may be ``-inf`` (the item is never chosen) and ``+inf`` (always chosen); law and formulas
-are then the limits, and a log-partition counts the finite part only.
+Logits may be ``-inf`` (the item is never chosen) and ``+inf`` (always chosen); distribution and
+formulas are then the limits, and a log-partition counts the finite part only.
 """
 
 import ksubset._torch  # noqa: F401

@@ -12,8 +12,8 @@ class LogSpaceDP:
 
     ``prefix[i, j]`` is the log-sum of :math:`\exp(\theta \cdot z)` over the choices of j among the
     first i items, ``suffix[i, j]`` the one over completions of such a choice to k items. For
-    finite logits of any size; O(n k) time and memory. With weights over sizes, it is the law
-    :math:`p(z) \propto \exp(\theta \cdot z + c_{|z|})` over subsets of up to k items.
+    finite logits of any size; O(n k) time and memory. With weights over sizes, it is the
+    distribution :math:`p(z) \propto \exp(\theta \cdot z + c_{|z|})` over subsets of up to k items.
 
     Args:
         logits: (n,), finite.

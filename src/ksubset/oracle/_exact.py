@@ -164,8 +164,8 @@ def entropy(logits: Tensor, k: int) -> Tensor:
 
 
 def kl_divergence(logits_p: Tensor, logits_q: Tensor, k: int) -> Tensor:
-    r"""The divergence :math:`\mathrm{KL}(p \| q) = \mathrm{E}_p \log (p(z) / q(z))` of two laws
-    over subsets of the same size, in nats.
+    r"""The divergence :math:`\mathrm{KL}(p \| q) = \mathrm{E}_p \log (p(z) / q(z))` of two
+    distributions over subsets of the same size, in nats.
 
     Args:
         logits_p: (n,); -inf for an item that is never chosen, +inf for one that always is.

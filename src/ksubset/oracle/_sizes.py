@@ -9,8 +9,8 @@ from ksubset.oracle import _exact
 
 
 class SizedEnumeration:
-    r"""The law :math:`p(z) \propto \exp(\theta \cdot z + c_{|z|})` over subsets of any size, one
-    subset after the other.
+    r"""The distribution :math:`p(z) \propto \exp(\theta \cdot z + c_{|z|})` over subsets of any
+    size, one subset after the other.
 
     Args:
         logits: (n,); -inf for an item that is never chosen, +inf for one that always is.
@@ -40,7 +40,8 @@ class SizedEnumeration:
 
     @classmethod
     def with_probabilities(cls, logits: Tensor, probabilities: Tensor) -> SizedEnumeration:
-        """The law whose size j has a given probability, with the k-subset law within each size.
+        """The distribution whose size j has a given probability, with the k-subset distribution
+        within each size.
 
         Args:
             logits: (n,).
@@ -89,7 +90,7 @@ class SizedEnumeration:
         """KL(self || other), in nats; +inf where self may draw what other cannot.
 
         Args:
-            other: a law over the same items.
+            other: a distribution over the same items.
         """
         log_p, log_q = self.log_probabilities, other.log_probabilities
         return torch.where(log_p > -torch.inf, log_p.exp() * (log_p - log_q), 0.0).sum()

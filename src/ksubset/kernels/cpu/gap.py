@@ -1,4 +1,4 @@
-"""Rows with a wide gap, where almost always the k likeliest items are chosen.
+"""Rows with a wide gap, where almost always the k most likely items are chosen.
 
 There the probability that an item shows its rarer side is the product of two small numbers: its own
 and that of another item which makes up for it. The spectral method has it to the precision of the

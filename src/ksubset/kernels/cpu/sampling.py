@@ -2,11 +2,11 @@
 
 Free coins are drawn in one of three ways. Few of them: by the paper's backward DP. Coins that
 fall heads rarely, all of them: k draws *with* replacement, in proportion to the odds, repeated
-until they are k different ones, which leaves the k-subset law (docs/mathematics.md). Otherwise
-all coins but an eighth are tossed, and these accept the outcome or not, as in kernels/halving.py,
-until one of the first two ways is open for them. (There it is half of the coins. To ask fewer
-means more tosses in vain, which cost less here.) Where heads are the likelier side of most coins,
-tails are drawn.
+until they are k different ones, which leaves the k-subset distribution (docs/mathematics.md).
+Otherwise all coins but an eighth are tossed, and these accept the outcome or not, as in
+kernels/halving.py, until one of the first two ways is open for them. (There it is half of the
+coins. To ask fewer means more tosses in vain, which cost less here.) Where heads are the likelier
+side of most coins, tails are drawn.
 """
 
 from __future__ import annotations

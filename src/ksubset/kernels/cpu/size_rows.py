@@ -164,7 +164,7 @@ def covariance_product(
 
 
 class Drawn(NamedTuple):
-    """Sizes, and the law that products start from (see kernels/sizes.py)."""
+    """Sizes, and the distribution that products start from (see kernels/sizes.py)."""
 
     size: Tensor  # (samples, rows)
     tilted: Tensor  # (rows, n)

@@ -43,7 +43,7 @@ _NEVER = 80.0  # log-weights so far below 0 leave a size no chance
 
 
 class Drawn(NamedTuple):
-    """Samples, and the law that products start from (see kernels/sizes.py)."""
+    """Samples, and the distribution that products start from (see kernels/sizes.py)."""
 
     samples: Tensor  # (samples, rows, n)
     tilted: Tensor  # (rows, n)

@@ -137,7 +137,7 @@ def _quantile(q):
 
 @part
 def _start(rare, count, mass, squares, depths, spreads):
-    """See coins._start; relative to the likeliest coin."""
+    """See coins._start; relative to the most likely coin."""
     bound = math.log(rare / mass)
     ratio = rare * squares / (mass * mass)
     if ratio < 0.25:

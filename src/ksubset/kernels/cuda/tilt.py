@@ -52,7 +52,7 @@ def bisect(low, high):
 
 @triton.jit
 def first_guess(rare, count, mass, squares, depths, spreads):
-    """See coins._start; relative to the likeliest coin. Sums of e = exp(-d), e^2, d and d^2."""
+    """See coins._start; relative to the most likely coin. Sums of e = exp(-d), e^2, d and d^2."""
     bound = tl.log(rare / mass)
     ratio = rare * squares / (mass * mass)
     mean = depths / count

@@ -60,7 +60,7 @@ def tilt(theta, n, marks, scratch, heads, tails):
     """Tilt all lanes in place. What is left of a lane marked as odd is of no use.
 
     Fills heads and tails, the probabilities of coins (of signed logits) that are tilted nearly
-    alike, which is another way to write the same law.
+    alike, which is another way to write the same distribution.
     """
     lanes = width(theta)
     zero, one = fill(theta, 0.0), fill(theta, 1.0)

@@ -221,9 +221,9 @@ def accept(
     node = tl.arange(0, NODES).to(tl.float64)
     turn_real, turn_imag = rotation(count[:, None] * node[None, :], number)
     mass = tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1)
-    # The likeliest counts are the floor and the ceiling of the mean.
-    likeliest = tl.floor(mean) + tl.arange(0, 2).to(tl.float64)
-    turn_real, turn_imag = rotation(likeliest[:, None] * node[None, :], number)
+    # The most likely counts are the floor and the ceiling of the mean.
+    most_likely = tl.floor(mean) + tl.arange(0, 2).to(tl.float64)
+    turn_real, turn_imag = rotation(most_likely[:, None] * node[None, :], number)
     most = tl.max(tl.sum(real[None, :] * turn_real + imag[None, :] * turn_imag, 1), 0)
     u = wide_uniform(key, turn * TRIES + lane + _ACCEPT)
     # Counts further out than half of N are those of aliases, unless N covers all counts; and what
