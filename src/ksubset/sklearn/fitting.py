@@ -45,19 +45,25 @@ def check_k(k: Any, n: int) -> int:
     return int(k)
 
 
+def check_alpha(alpha: Any) -> float:
+    """A ridge penalty."""
+    if isinstance(alpha, bool) or not isinstance(alpha, numbers.Real):
+        raise TypeError(f"alpha must be a number, got {alpha!r}")
+    if not 0 <= float(alpha) < math.inf:
+        raise ValueError(f"alpha must be zero or positive, got {alpha!r}")
+    return float(alpha)
+
+
 def check_settings(
     *, alpha: float, gamma: float | None, n_restarts: int, max_iter: int
 ) -> Settings:
     """Of the training, from an estimator's parameters."""
-    for name, number, least in (("alpha", alpha, 0), ("gamma", gamma, None)):
-        if name == "gamma" and number is None:
-            continue
-        if isinstance(number, bool) or not isinstance(number, numbers.Real):
-            raise TypeError(f"{name} must be a number, got {number!r}")
-        enough = number > 0 if least is None else number >= least
-        if not enough or not math.isfinite(number):
-            what = "positive or None" if least is None else "zero or positive"
-            raise ValueError(f"{name} must be {what}, got {number!r}")
+    check_alpha(alpha)
+    if gamma is not None:
+        if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
+            raise TypeError(f"gamma must be a number, got {gamma!r}")
+        if not 0 < gamma < math.inf:
+            raise ValueError(f"gamma must be positive or None, got {gamma!r}")
     for name, count in (("n_restarts", n_restarts), ("max_iter", max_iter)):
         if isinstance(count, bool) or not isinstance(count, numbers.Integral):
             raise TypeError(f"{name} must be an int, got {count!r}")

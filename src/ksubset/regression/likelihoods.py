@@ -1,0 +1,352 @@
+r"""Losses of a linear predictor: what the search for a support needs of each.
+
+A loss knows the outcomes of m observations. It is a function of the predictor
+:math:`\eta` of shape (..., t, m), with t numbers for every observation, and it is convex in it.
+Derivatives are with respect to the predictor. Everything is NumPy, in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+# Beyond this distance from the largest, a hazard adds nothing to a sum in float64; within it, no
+# hazard underflows.
+_LEAST_LOG_HAZARD = -600.0
+
+
+class Likelihood(Protocol):
+    """A loss, convex in the predictor.
+
+    Attributes:
+        outputs: t, how many numbers the predictor has for an observation.
+        weights: of the observations, (m,), in the order of ``order``.
+        order: the observations, as the loss wants them; a permutation (m,).
+        constant: whether a constant term changes the loss.
+        effective: how much data there is, for information criteria: the sum of the weights, or of
+            those of the events.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.regression import Likelihood, Logistic
+        >>> loss: Likelihood = Logistic(np.array([0.0, 1.0, 1.0]), np.ones(3))
+        >>> loss.gradient(np.zeros((1, 3)))  # chances less outcomes
+        array([[ 0.5, -0.5, -0.5]])
+    """
+
+    outputs: int
+    weights: Array
+    order: Array
+    constant: bool
+    effective: float
+
+    def value(self, predictor: Array) -> Array:
+        """Losses (...) of predictors (..., t, m)."""
+
+    def gradient(self, predictor: Array) -> Array:
+        """Derivatives in the predictor, (..., t, m)."""
+
+    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
+        """The second derivatives between two sets of features.
+
+        Args:
+            left: features (..., p, m).
+            right: features (..., q, m).
+            predictor: (..., t, m).
+
+        Returns:
+            (..., p, t, q, t).
+        """
+
+    def diagonal(self, features: Array, predictor: Array) -> Array:
+        """The second derivatives of each of the features (p, m) with itself, (p, t, t)."""
+
+    def null(self) -> Array:
+        """The constant term (t,) of the best model without features."""
+
+
+class _Pointwise:
+    """A sum over observations: the second derivatives are one t x t matrix for each."""
+
+    constant = True
+    outputs = 1
+
+    def __init__(self, weights: Array) -> None:
+        self.weights = weights
+        self.order = np.arange(len(weights))
+        self.effective = float(weights.sum())
+
+    def curvature(self, predictor: Array) -> Array:
+        """Second derivatives (..., t, t, m)."""
+        raise NotImplementedError
+
+    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
+        curvature = self.curvature(predictor)
+        t = self.outputs
+        scaled = curvature[..., None, :] * right[..., None, None, :, :]
+        flat = scaled.reshape(*scaled.shape[:-4], -1, scaled.shape[-1])
+        product = left @ np.swapaxes(flat, -1, -2)
+        whole = product.reshape(*product.shape[:-1], t, t, right.shape[-2])
+        return np.swapaxes(whole, -1, -2)
+
+    def diagonal(self, features: Array, predictor: Array) -> Array:
+        curvature = self.curvature(predictor)
+        flat = curvature.reshape(-1, curvature.shape[-1])
+        squares = (features * features) @ flat.T
+        return squares.reshape(-1, self.outputs, self.outputs)
+
+
+class Logistic(_Pointwise):
+    r"""Two classes: :math:`\sum_i v_i (\log(1 + e^{\eta_i}) - y_i \eta_i)`.
+
+    Args:
+        y: of zeros and ones, (m,).
+        weights: v, (m,).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.regression import Logistic
+        >>> loss = Logistic(np.array([0.0, 1.0]), np.ones(2))
+        >>> float(loss.value(np.zeros((1, 2))).round(4))  # 2 log 2
+        1.3863
+    """
+
+    def __init__(self, y: Array, weights: Array) -> None:
+        super().__init__(weights)
+        self.y = y
+
+    def value(self, predictor: Array) -> Array:
+        """Losses (...) of predictors (..., 1, m)."""
+        # log(1 + e^s) with s > 0 where the class is the wrong one: no cancellation where it fits.
+        wrong = (1 - 2 * self.y) * predictor[..., 0, :]
+        return np.logaddexp(0, wrong) @ self.weights
+
+    def gradient(self, predictor: Array) -> Array:
+        """Derivatives (..., 1, m)."""
+        sign = 1 - 2 * self.y
+        return self.weights * sign * _logistic(sign * predictor)
+
+    def curvature(self, predictor: Array) -> Array:
+        """Second derivatives (..., 1, 1, m)."""
+        chance = _logistic(-np.abs(predictor))
+        return (self.weights * chance * (1 - chance))[..., None, :]
+
+    def null(self) -> Array:
+        """The log odds of the classes."""
+        share = self.weights @ self.y / self.weights.sum()
+        return np.array([np.log(share) - np.log1p(-share)])
+
+
+class Multinomial(_Pointwise):
+    r"""Three classes or more: :math:`\sum_i v_i (\log \sum_c e^{s_{ic}} - s_{i y_i})`.
+
+    Only differences of the scores s count, so that they are taken to sum to zero: the predictor has
+    their coordinates in an orthonormal basis of that space, one less than there are classes. A
+    ridge penalty on coordinates is one on scores.
+
+    Args:
+        y: of classes 0 ... c - 1, (m,).
+        weights: v, (m,).
+        classes: c.
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.regression import Multinomial
+        >>> loss = Multinomial(np.array([0, 1, 2]), np.ones(3), 3)
+        >>> loss.outputs, float(loss.value(np.zeros((2, 3))).round(4))  # 3 log 3
+        (2, 3.2958)
+    """
+
+    def __init__(self, y: Array, weights: Array, classes: int) -> None:
+        super().__init__(weights)
+        self.y = y
+        self.outputs = classes - 1
+        # Column j weighs the first j + 1 classes against the one after them.
+        size = np.arange(1, classes)
+        basis = np.triu(np.ones((classes, classes - 1)))
+        basis[size, size - 1] = -size
+        self.basis = basis / np.sqrt(size * (size + 1))
+
+    def scores(self, predictor: Array) -> Array:
+        """Of all classes, (..., c, m)."""
+        return self.basis @ predictor
+
+    def value(self, predictor: Array) -> Array:
+        """Losses (...) of predictors (..., c - 1, m)."""
+        scores = self.scores(predictor)
+        scores = scores - scores[..., self.y, np.arange(len(self.y))][..., None, :]
+        top = scores.max(-2, keepdims=True)
+        # The right class, whose score is 0 now, is added by log1p: a good fit is not rounded away.
+        right = np.exp(-top[..., 0, :])
+        scores[..., self.y, np.arange(len(self.y))] = -np.inf
+        wrong = np.exp(scores - top).sum(-2)
+        losses = top[..., 0, :] + np.log1p(wrong + (right - 1))
+        return losses @ self.weights
+
+    def chances(self, predictor: Array) -> Array:
+        """Probabilities of all classes, (..., c, m)."""
+        scores = self.scores(predictor)
+        scores = np.exp(scores - scores.max(-2, keepdims=True))
+        return scores / scores.sum(-2, keepdims=True)
+
+    def gradient(self, predictor: Array) -> Array:
+        """Derivatives (..., c - 1, m)."""
+        chances = self.chances(predictor)
+        chances[..., self.y, np.arange(len(self.y))] -= 1
+        return self.basis.T @ (chances * self.weights)
+
+    def curvature(self, predictor: Array) -> Array:
+        """Second derivatives (..., c - 1, c - 1, m)."""
+        chances = self.chances(predictor)
+        mean = self.basis.T @ chances
+        pairs = np.einsum("ca,cb->abc", self.basis, self.basis)
+        square = np.tensordot(pairs, np.moveaxis(chances, -2, 0), 1)
+        square = np.moveaxis(square, (0, 1), (-3, -2))
+        return self.weights * (square - mean[..., :, None, :] * mean[..., None, :, :])
+
+    def null(self) -> Array:
+        """The logarithms of the classes' shares."""
+        counts = np.bincount(self.y, self.weights, minlength=self.outputs + 1)
+        return self.basis.T @ np.log(counts)
+
+
+class Poisson(_Pointwise):
+    r"""Counts: half the deviance,
+    :math:`\sum_i v_i (e^{\eta_i} - y_i - y_i (\eta_i - \log y_i))`.
+
+    Args:
+        y: at least zero, one of them positive, (m,).
+        weights: v, (m,).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.regression import Poisson
+        >>> loss = Poisson(np.array([0.0, 1.0, 2.0]), np.ones(3))
+        >>> float(loss.value(np.zeros((1, 3))).round(4))  # 1 + 0 + 2 log 2 - 1
+        1.3863
+    """
+
+    def __init__(self, y: Array, weights: Array) -> None:
+        super().__init__(weights)
+        self.y = y
+        self.best = np.where(y > 0, y * np.log(np.where(y > 0, y, 1)) - y, 0)
+
+    def value(self, predictor: Array) -> Array:
+        """Losses (...) of predictors (..., 1, m)."""
+        eta = predictor[..., 0, :]
+        with np.errstate(over="ignore"):  # a step too long: its loss is infinite
+            return (np.exp(eta) - self.y * eta + self.best) @ self.weights
+
+    def gradient(self, predictor: Array) -> Array:
+        """Derivatives (..., 1, m)."""
+        return self.weights * (np.exp(predictor) - self.y)
+
+    def curvature(self, predictor: Array) -> Array:
+        """Second derivatives (..., 1, 1, m)."""
+        return (self.weights * np.exp(predictor))[..., None, :]
+
+    def null(self) -> Array:
+        """The logarithm of the mean."""
+        return np.array([np.log(self.weights @ self.y / self.weights.sum())])
+
+
+class Cox:
+    r"""Proportional hazards: the partial likelihood with Breslow's form of ties,
+    :math:`-\sum_{i\ \mathrm{event}} v_i (\eta_i - \log \sum_{t_j \ge t_i} v_j e^{\eta_j})`.
+
+    Observations are kept by falling time, so that sums over those at risk are cumulative sums.
+
+    Args:
+        time: (m,).
+        event: whether the time is that of the event, not of censoring, boolean (m,).
+        weights: v, (m,).
+
+    Examples:
+        >>> import numpy as np
+        >>> from ksubset.regression import Cox
+        >>> time, event = np.array([1.0, 2.0, 3.0]), np.array([True, True, False])
+        >>> loss = Cox(time, event, np.ones(3))
+        >>> float(loss.value(np.zeros((1, 3))).round(4))  # log 3 + log 2
+        1.7918
+    """
+
+    constant = False
+    outputs = 1
+
+    def __init__(self, time: Array, event: Array, weights: Array) -> None:
+        self.order = np.argsort(-time, kind="stable")
+        time, event = time[self.order], event[self.order]
+        self.weights = weights[self.order]
+        self.effective = float((self.weights * event).sum())
+        starts = np.flatnonzero(np.r_[True, time[1:] != time[:-1]])
+        sizes = np.diff(np.r_[starts, len(time)])
+        group = np.repeat(np.arange(len(starts)), sizes)
+        events = np.bincount(group, self.weights * event)
+        # Of the times with an event: the last who is at risk then, and the weight of the events.
+        with_event = np.flatnonzero(events)
+        self.last = (starts + sizes - 1)[with_event]
+        self.events = events[with_event]
+        # Every observation is at risk at all of these times from its own on.
+        self.first = np.searchsorted(with_event, group)
+        self.own = self.weights * event
+
+    def _hazards(self, predictor: Array) -> tuple[Array, Array, Array]:
+        """Weighted hazards (..., m), up to a factor, their sums at the events (..., e) and the
+        factor's logarithm (...)."""
+        eta = predictor[..., 0, :]
+        top = eta.max(-1)
+        hazards = self.weights * np.exp(np.maximum(eta - top[..., None], _LEAST_LOG_HAZARD))
+        return hazards, hazards.cumsum(-1)[..., self.last], top
+
+    def value(self, predictor: Array) -> Array:
+        """Losses (...) of predictors (..., 1, m)."""
+        _, sums, top = self._hazards(predictor)
+        centred = predictor[..., 0, :] - top[..., None]
+        return np.log(sums) @ self.events - centred @ self.own
+
+    def _expected(self, hazards: Array, sums: Array) -> Array:
+        """How many events the model expects of every observation, (..., m)."""
+        after = np.cumsum((self.events / sums)[..., ::-1], -1)[..., ::-1]
+        after = np.concatenate([after, np.zeros((*after.shape[:-1], 1))], -1)
+        return hazards * after[..., self.first]
+
+    def gradient(self, predictor: Array) -> Array:
+        """Derivatives (..., 1, m)."""
+        hazards, sums, _ = self._hazards(predictor)
+        return (self._expected(hazards, sums) - self.own)[..., None, :]
+
+    def _means(self, features: Array, hazards: Array, sums: Array) -> Array:
+        """Of those at risk at every event, (..., p, e)."""
+        total = (features * hazards[..., None, :]).cumsum(-1)[..., self.last]
+        return total / sums[..., None, :]
+
+    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
+        """Second derivatives between features (..., p, 1, q, 1)."""
+        hazards, sums, _ = self._hazards(predictor)
+        expected = self._expected(hazards, sums)[..., None, :]
+        there = self._means(right, hazards, sums)
+        here = there if left is right else self._means(left, hazards, sums)
+        product = left @ np.swapaxes(right * expected, -1, -2)
+        product -= here @ np.swapaxes(there * self.events, -1, -2)
+        return product[..., :, None, :, None]
+
+    def diagonal(self, features: Array, predictor: Array) -> Array:
+        """Second derivatives of each of the features with itself, (p, 1, 1)."""
+        hazards, sums, _ = self._hazards(predictor)
+        means = self._means(features, hazards, sums)
+        squares = (features * features) @ self._expected(hazards, sums)
+        return (squares - (means * means) @ self.events)[:, None, None]
+
+    def null(self) -> Array:
+        """No constant term: it cancels."""
+        return np.zeros(1)
+
+
+def _logistic(score: Array) -> Array:
+    """1 / (1 + e^-s) without overflow."""
+    small = np.exp(-np.abs(score))
+    return np.where(score >= 0, 1, small) / (1 + small)
