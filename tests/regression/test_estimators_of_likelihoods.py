@@ -202,19 +202,21 @@ def test_clear_errors() -> None:
         ):
             with pytest.raises(kind, match=message):
                 make(**arguments).fit(x, y)
-        with pytest.raises(ValueError, match="(?i)sample.weights? must"):
+        with pytest.raises(ValueError, match=r"(?i)sample.weights? must"):
             make(2).fit(x, y, np.zeros(len(x)))
     x, y = counts()
     with pytest.raises(ValueError, match=r"y must be counts, zero or positive, got -1\.0"):
         KSubsetPoissonRegressor(2).fit(x, y - 1)
-    with pytest.raises(ValueError, match="y must have a positive count, got only zeros"):
+    with pytest.raises(
+        ValueError, match="y must have a positive count in what is fitted, got only zeros"
+    ):
         KSubsetPoissonRegressor(2).fit(x, y * 0)
     with pytest.raises(ValueError, match="y must have at least two classes, got one class: "):
         KSubsetClassifier(2).fit(x, y * 0)
     x, y = times()
     for wrong, message in (
         (y * [1, 2], r"y must have events of 0 or 1 in its second column, got 2\.0"),
-        (y * [1, 0], "y must have an event, got only censored times"),
+        (y * [1, 0], "y must have an event in every part, got only censored times"),
         (np.hstack([y, y]), r"y must have two columns, time and event, got shape \(150, 4\)"),
         (np.zeros(150, [("a", float), ("b", float)]), "y must have two fields, one boolean"),
     ):

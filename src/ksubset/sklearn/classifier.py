@@ -9,8 +9,8 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ksubset.regression import Multinomial
-from ksubset.sklearn.fitting import Array
-from ksubset.sklearn.likelihood import KINDS, LikelihoodEstimator, spread
+from ksubset.sklearn.fitting import KINDS, Array
+from ksubset.sklearn.likelihood import LikelihoodEstimator, spread
 
 
 class KSubsetClassifier(ClassifierMixin, LikelihoodEstimator):

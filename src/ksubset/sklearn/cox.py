@@ -8,8 +8,8 @@ import numpy as np
 from sklearn.utils import Tags
 from sklearn.utils.validation import validate_data
 
-from ksubset.sklearn.fitting import Array
-from ksubset.sklearn.likelihood import KINDS, LikelihoodEstimator, spread
+from ksubset.sklearn.fitting import KINDS, Array
+from ksubset.sklearn.likelihood import LikelihoodEstimator, spread
 from ksubset.sklearn.outcomes import read_times
 
 

@@ -17,6 +17,8 @@ from ksubset.regression import Choice, Settings, Standardised, choose, standardi
 
 Array = npt.NDArray[Any]
 
+# What features may be.
+KINDS = [np.float64, np.float32]
 # Beyond this many numbers the columns are searched in float32.
 _MOST_DOUBLES = 10**8
 
@@ -142,7 +144,7 @@ def choose_for(
     about the choice becomes attributes. Returns the checked data with it."""
     check_targets(y)
     x, y = validate_data(
-        estimator, x, y, dtype=[np.float64, np.float32], multi_output=True, y_numeric=True,
+        estimator, x, y, dtype=KINDS, multi_output=True, y_numeric=True,
         ensure_min_samples=2,
     )  # fmt: skip
     k = check_k(estimator.k, x.shape[1])

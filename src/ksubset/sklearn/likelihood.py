@@ -9,10 +9,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import _check_sample_weight, check_is_fitted, validate_data
 
 from ksubset.regression import Selection, select
-from ksubset.sklearn.fitting import Array, check_alpha, check_k
+from ksubset.sklearn.fitting import KINDS, Array, check_alpha, check_k
 from ksubset.sklearn.outcomes import Outcomes, read_outcomes
-
-KINDS = [np.float64, np.float32]
 
 
 class LikelihoodEstimator(BaseEstimator):

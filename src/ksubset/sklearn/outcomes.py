@@ -26,20 +26,26 @@ class Outcomes:
     values: Array
     classes: Array | None = None
 
-    def likelihood(self, rows: Array | slice = slice(None), weights: Any = None) -> Likelihood:
-        """The loss on some of the observations."""
+    def likelihood(
+        self, rows: Array | slice = slice(None), weights: Any = None, fitted: bool = True
+    ) -> Likelihood:
+        """The loss on some of the observations; they must say enough to be fitted, or tested."""
         values = self.values[rows]
         weights = np.ones(len(values)) if weights is None else weights
         if self.loss == "poisson":
-            if not (values > 0).any():
-                raise ValueError("y must have a positive count, got only zeros")
+            if fitted and not values.any():
+                raise ValueError("y must have a positive count in what is fitted, got only zeros")
             return Poisson(values[:, 0], weights)
         if self.loss == "cox":
             if not values[:, 1].any():
-                raise ValueError("y must have an event, got only censored times")
+                raise ValueError("y must have an event in every part, got only censored times")
             return Cox(values[:, 0], values[:, 1] > 0, weights)
         assert self.classes is not None
         codes = values[:, 0].astype(np.int64)
+        counts = np.bincount(codes, minlength=len(self.classes))
+        if fitted and not counts.all():
+            lacking = self.classes[counts.argmin()]
+            raise ValueError(f"y must have all classes in what is fitted, got none of {lacking!r}")
         if len(self.classes) == 2:
             return Logistic(codes.astype(np.float64), weights)
         return Multinomial(codes, weights, len(self.classes))

@@ -11,15 +11,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_X_y
 
-from ksubset.sklearn.fitting import (
-    Array,
-    check_k,
-    check_settings,
-    check_targets,
-    choose_columns,
-    prepare,
-    refit,
-)
+from ksubset.sklearn.fitting import KINDS, Array, check_k, check_settings, check_targets
+from ksubset.sklearn.outcomes import read_outcomes, read_times
+from ksubset.sklearn.path_losses import Likelihoods, PathLoss, Squares
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,12 +26,17 @@ class KPath:
     Attributes:
         k: the sizes, (K,).
         supports: the chosen features of every size, K ascending arrays of 1 ... K indices.
-        loss: residual sums of squares, averaged over observations and targets, (K,).
-        bic: :math:`m t \log \mathrm{loss} + k t \log m`; t targets, m observations; (K,).
+        loss: residual sums of squares, averaged over observations and targets; for other losses
+            the negative log-likelihood (half the deviance for counts) for every observation, or
+            for every event for "cox"; (K,).
+        bic: :math:`m t \log \mathrm{loss} + k t \log m`; t targets, m observations; for other
+            losses :math:`2 m\, \mathrm{loss} + k t \log m`, with t one less than there are
+            classes, else 1, and events in place of observations for "cox"; (K,).
         ebic: :math:`\mathrm{bic} + 2 \log \binom{n}{k}`: also pays for having had n features to
             choose from; (K,).
-        cv: mean squared errors of the folds, (K, folds); subsets are chosen anew in each. None
-            without cross-validation.
+        cv: the loss on the folds, (K, folds); subsets are chosen anew in each. None without
+            cross-validation.
+        measure: what the loss is, in words.
 
     Examples:
         >>> import numpy as np
@@ -55,6 +54,7 @@ class KPath:
     bic: Array
     ebic: Array
     cv: Array | None = None
+    measure: str = "mean squared error"
 
     def best(self, criterion: str = "ebic") -> int:
         """The k to take.
@@ -86,6 +86,7 @@ def k_path(
     y: Any,
     k_max: int | None = None,
     *,
+    loss: str = "squares",
     cv: Any = None,
     fit_intercept: bool = True,
     alpha: float = 0.0,
@@ -96,21 +97,27 @@ def k_path(
     method: str = "auto",
     random_state: Any = None,
 ) -> KPath:
-    r"""Best subsets of the sizes 1 ... k_max, from one Gram matrix: for every k
+    r"""Best subsets of the sizes 1 ... k_max: for every k
     :math:`\min_w \sum_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
-    coefficients other than zero.
+    coefficients other than zero, from one Gram matrix; or the same for the loss of another
+    estimator.
 
     Args:
         X: (m, n).
-        y: (m,) or (m, t).
+        y: (m,) or (m, t); for other losses as their estimators take it.
         k_max: None takes the smaller of n and 10.
-        cv: folds as scikit-learn takes them (a number, a splitter); None for none.
+        loss: "squares" as in :class:`KSubsetRegressor`, "logistic" as in
+            :class:`KSubsetClassifier`, "poisson" as in :class:`KSubsetPoissonRegressor`, or "cox"
+            as in :class:`KSubsetCox`.
+        cv: folds as scikit-learn takes them (a number, a splitter); None for none. A number gives
+            every fold the same shares of the classes, or of the events.
         fit_intercept: with a constant b.
-        alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: finish with the search of :class:`KSubsetRegressor`; else the features with the
-            largest marginals are taken.
+        alpha: the ridge penalty of the loss's estimator.
+        search: finish with the search of the loss's estimator; False takes the features with the
+            largest marginals, or for other losses those of forward selection.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
-            for the training; None estimates it with the noise level.
+            for the training; None estimates it with the noise level. This and the parameters after
+            it are for least squares: the other searches are deterministic.
         n_restarts: laws trained side by side.
         max_iter: steps of training.
         method: "gram", "rows", or "auto", by the number of features.
@@ -126,50 +133,59 @@ def k_path(
         >>> path = k_path(x, y, k_max=6, cv=5, random_state=0)
         >>> path.best("ebic"), path.best("cv_1se"), path.supports[2].tolist()
         (3, 3, [1, 4, 9])
+        >>> k_path(x, y > 1, k_max=6, loss="logistic").best("ebic")
+        3
     """
-    check_targets(y)
-    x, targets = check_X_y(
-        X, y, multi_output=True, y_numeric=True, dtype=[np.float64, np.float32],
-        ensure_min_samples=2,
-    )  # fmt: skip
-    largest = check_k(min(10, x.shape[1]) if k_max is None else k_max, x.shape[1])
     settings = check_settings(alpha=alpha, gamma=gamma, n_restarts=n_restarts, max_iter=max_iter)
-    random = check_random_state(random_state)
-    targets = targets.reshape(len(targets), -1)
-
-    def supports(rows: Array) -> list[Array]:
-        data = prepare(x[rows], targets[rows], None, fit_intercept, method)
-        chosen = (
-            choose_columns(data, k, alpha, search, settings, random) for k in range(1, largest + 1)
+    data: PathLoss
+    if loss == "squares":
+        check_targets(y)
+        x, targets = check_X_y(
+            X, y, multi_output=True, y_numeric=True, dtype=KINDS, ensure_min_samples=2
         )
-        return [choice.support.numpy() for choice in chosen]
+        data = Squares(
+            x, targets.reshape(len(x), -1), fit_intercept, alpha, search, method, settings,
+            check_random_state(random_state),
+        )  # fmt: skip
+    elif loss in ("logistic", "poisson", "cox"):
+        y = read_times(y) if loss == "cox" else y
+        numeric = loss != "logistic"
+        x, y = check_X_y(
+            X, y, multi_output=loss == "cox", y_numeric=numeric, dtype=KINDS, ensure_min_samples=2
+        )
+        data = Likelihoods(x, read_outcomes(loss, y), fit_intercept, alpha, search)
+    else:
+        raise ValueError(
+            f"loss must be one of 'squares', 'logistic', 'poisson', 'cox', got {loss!r}"
+        )
+    return _path(data, check_k(min(10, x.shape[1]) if k_max is None else k_max, x.shape[1]), cv)
 
-    def error(support: Array, fitted: Array, tested: Array) -> float:
-        weights, level = refit(x[fitted], targets[fitted], None, support, alpha, fit_intercept)
-        return float(np.square(targets[tested] - x[tested][:, support] @ weights.T - level).mean())
 
-    everything = np.arange(len(x))
-    found = supports(everything)
-    loss = np.array([error(support, everything, everything) for support in found])
+def _path(data: PathLoss, largest: int, cv: Any) -> KPath:
+    """Of all sizes up to the largest."""
+    sizes, everything = np.arange(1, largest + 1), np.arange(len(data.x))
+    found = data.models(everything, sizes)
+    losses = np.array([data.loss(model, everything) for model in found])
     folds = None
     if cv is not None:
-        columns = []
-        for fitted, tested in check_cv(cv).split(x, targets):
-            columns.append([error(support, fitted, tested) for support in supports(fitted)])
-        if not columns:
+        strata = data.strata
+        splitter = check_cv(cv, strata, classifier=strata is not None)
+        errors = [
+            [data.loss(model, tested) for model in data.models(fitted, sizes)]
+            for fitted, tested in splitter.split(data.x, strata)
+        ]
+        if not errors:
             raise ValueError(f"cv must have at least one fold, got {cv!r}")
-        folds = np.array(columns).T
-    sizes = np.arange(1, largest + 1)
-    m, t = targets.shape
-    floor = max(np.finfo(np.float64).eps ** 2 * float(np.square(targets).mean()), 1e-300)
-    bic = m * t * np.log(np.maximum(loss, floor)) + sizes * t * np.log(m)
-    n = x.shape[1]
+        folds = np.array(errors).T
+    bic = data.bic(losses, sizes)
+    n = data.x.shape[1]
     ways = gammaln(n + 1) - gammaln(sizes + 1) - gammaln(n - sizes + 1)
-    return KPath(sizes, found, loss, bic, bic + 2 * ways, folds)
+    supports = [model.support for model in found]
+    return KPath(sizes, supports, losses, bic, bic + 2 * ways, folds, data.measure)
 
 
 def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> Axes:
-    """The residual mean square, the criterion and the errors of cross-validation over k; needs
+    """The loss, the criterion and the errors of cross-validation over k; needs
     matplotlib.
 
     Args:
@@ -206,7 +222,7 @@ def plot_path(path: KPath, criterion: str = "ebic", ax: Axes | None = None) -> A
         spread = path.cv.std(1, ddof=1) / np.sqrt(folds) if folds > 1 else None
         ax.errorbar(path.k, path.cv.mean(1), spread, fmt="s-", color="C1", label="validation")
     ax.axvline(chosen, color="0.6", linestyle="--", label=f"k = {chosen} ({criterion})")
-    ax.set(xlabel="k", ylabel="mean squared error")
+    ax.set(xlabel="k", ylabel=path.measure)
     ax.set_yscale("log")
     if criterion in ("bic", "ebic"):
         right = ax.twinx()

@@ -10,8 +10,8 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ksubset.regression import Poisson
-from ksubset.sklearn.fitting import Array
-from ksubset.sklearn.likelihood import KINDS, LikelihoodEstimator, spread
+from ksubset.sklearn.fitting import KINDS, Array
+from ksubset.sklearn.likelihood import LikelihoodEstimator, spread
 
 
 class KSubsetPoissonRegressor(RegressorMixin, LikelihoodEstimator):

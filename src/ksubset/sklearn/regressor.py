@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ksubset.sklearn.fitting import Array, choose_for, refit
+from ksubset.sklearn.fitting import KINDS, Array, choose_for, refit
 
 
 class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
@@ -108,6 +108,6 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
             X: (m, n).
         """
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=[np.float64, np.float32], reset=False)
+        x = validate_data(self, X, dtype=KINDS, reset=False)
         chosen = np.flatnonzero(self.support_)
         return x[:, chosen] @ self.coef_[..., chosen].T + self.intercept_
