@@ -3,6 +3,7 @@ columns, and awkward data."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,27 @@ def test_separated_classes_have_bounded_coefficients() -> None:
     assert -60 < poisson.coef_[-1] < -10
     cox = KSubsetCox(1).fit(alone, np.arange(len(x)) + 1.0)
     assert 10 < cox.coef_[0] < 60
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_heavy_tails_and_more_features_than_observations(seed: int) -> None:
+    """Finite, and without a warning, whatever the columns are."""
+    random = np.random.default_rng(seed)
+    x = random.standard_cauchy((20, 25)) if seed % 2 else np.exp(5 * random.normal(size=(20, 25)))
+    x[:, 3] = x[:, 0]
+    counts = 1e6 * random.poisson(np.exp(4 * random.normal(size=20)))
+    classes = np.r_[0, 1, 2, random.integers(0, 3, 17)]
+    time = np.column_stack([random.exponential(size=20).round(1), np.r_[1, np.arange(19) % 2]])
+    for model, y in (
+        (KSubsetPoissonRegressor(14), counts),
+        (KSubsetClassifier(14), classes),
+        (KSubsetCox(14), time),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model.fit(x, y)
+        assert model.support_.sum() == 14
+        assert np.isfinite(model.coef_).all()
 
 
 def test_times_in_all_forms() -> None:

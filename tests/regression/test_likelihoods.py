@@ -77,16 +77,18 @@ def test_derivatives_against_differences(name: str) -> None:
     np.testing.assert_allclose(loss.gradient(eta), differences, atol=1e-7)
     random = np.random.default_rng(3)
     left, right = random.standard_normal((3, 12)), random.standard_normal((2, 12))
+    expected = np.einsum("pm,ambn,qn->paqb", left, second, left)
+    np.testing.assert_allclose(loss.hessian(left, eta), expected, atol=1e-6)
+    across, own = loss.across(left, right, eta)
+    np.testing.assert_allclose(own, np.einsum("paqb,pq->pab", expected, np.eye(3)), atol=1e-6)
     expected = np.einsum("pm,ambn,qn->paqb", left, second, right)
-    np.testing.assert_allclose(loss.cross(left, right, eta), expected, atol=1e-6)
-    expected = np.einsum("pm,ambn,pn->pab", left, second, left)
-    np.testing.assert_allclose(loss.diagonal(left, eta), expected, atol=1e-6)
+    np.testing.assert_allclose(across, expected, atol=1e-6)
     # Of a batch, each by itself.
     both = np.stack([eta, -eta])
     np.testing.assert_allclose(loss.value(both)[1], loss.value(-eta))
     np.testing.assert_allclose(loss.gradient(both)[1], loss.gradient(-eta))
-    batch = loss.cross(np.stack([left, 2 * left]), np.stack([right, right]), both)
-    np.testing.assert_allclose(batch[1], loss.cross(2 * left, right, -eta))
+    batch = loss.hessian(np.stack([left, 2 * left]), both)
+    np.testing.assert_allclose(batch[1], loss.hessian(2 * left, -eta))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -97,7 +99,7 @@ def test_far_predictors_have_finite_losses(name: str) -> None:
         eta = (-size if name != "poisson" else -1e-2 * size) * sign
         assert np.isfinite(loss.value(eta))
         assert np.isfinite(loss.gradient(eta)).all()
-        assert np.isfinite(loss.cross(np.ones((1, 12)), np.ones((1, 12)), eta)).all()
+        assert np.isfinite(loss.hessian(np.ones((1, 12)), eta)).all()
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -111,7 +113,7 @@ def test_the_quadratic_model(name: str) -> None:
     eta = np.swapaxes(fits.coefficients, 1, 2)[0] @ design.chosen(support[None])[0]
     everything = np.vstack([design.features, np.ones((int(design.constant), m))])
     size, t = len(everything), loss.outputs
-    hessian = loss.cross(everything, everything, eta).reshape(size * t, size * t)
+    hessian = loss.hessian(everything, eta).reshape(size * t, size * t)
     hessian += np.diag(np.repeat(np.r_[design.penalty, np.zeros(size - 8)], t))
     gradient = (everything @ loss.gradient(eta).T).ravel()
     start = np.zeros((size, t))

@@ -17,6 +17,8 @@ Array = npt.NDArray[Any]
 # Beyond this distance from the largest, a hazard adds nothing to a sum in float64; within it, no
 # hazard underflows.
 _LEAST_LOG_HAZARD = -600.0
+# With more outputs swaps are ordered by one curvature for all of them.
+_MOST_EXACT = 3
 
 
 class Likelihood(Protocol):
@@ -50,20 +52,29 @@ class Likelihood(Protocol):
     def gradient(self, predictor: Array) -> Array:
         """Derivatives in the predictor, (..., t, m)."""
 
-    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
-        """The second derivatives between two sets of features.
+    def hessian(self, features: Array, predictor: Array) -> Array:
+        """Second derivatives in the coefficients of features.
 
         Args:
-            left: features (..., p, m).
-            right: features (..., q, m).
+            features: (..., q, m).
             predictor: (..., t, m).
 
         Returns:
-            (..., p, t, q, t).
+            (..., q, t, q, t).
         """
 
-    def diagonal(self, features: Array, predictor: Array) -> Array:
-        """The second derivatives of each of the features (p, m) with itself, (p, t, t)."""
+    def across(self, features: Array, chosen: Array, predictor: Array) -> tuple[Array, Array]:
+        """Second derivatives of many features with a few and with themselves. An approximation
+        will do: they only order what is tried.
+
+        Args:
+            features: (n, m).
+            chosen: (q, m).
+            predictor: (t, m).
+
+        Returns:
+            (n, t, q, t) and (n, t, t).
+        """
 
     def null(self) -> Array:
         """The constant term (t,) of the best model without features."""
@@ -84,20 +95,34 @@ class _Pointwise:
         """Second derivatives (..., t, t, m)."""
         raise NotImplementedError
 
-    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
+    def hessian(self, features: Array, predictor: Array) -> Array:
+        """Second derivatives (..., q, t, q, t) in the coefficients of features (..., q, m)."""
+        return _products(features, features, self.curvature(predictor))
+
+    def across(self, features: Array, chosen: Array, predictor: Array) -> tuple[Array, Array]:
+        """Of features (n, m) with those chosen, (n, t, q, t), and with themselves, (n, t, t)."""
         curvature = self.curvature(predictor)
         t = self.outputs
-        scaled = curvature[..., None, :] * right[..., None, None, :, :]
-        flat = scaled.reshape(*scaled.shape[:-4], -1, scaled.shape[-1])
-        product = left @ np.swapaxes(flat, -1, -2)
-        whole = product.reshape(*product.shape[:-1], t, t, right.shape[-2])
-        return np.swapaxes(whole, -1, -2)
+        if t > _MOST_EXACT:
+            # One number for every observation in place of a matrix: the mean of its eigenvalues.
+            mean = np.trace(curvature)[None, None] / t
+            unit = np.eye(t)
+            product = _products(features, chosen, mean) * unit[:, None, :]
+            return product, ((features * features) @ mean[0, 0])[:, None, None] * unit
+        squares = (features * features) @ curvature.reshape(t * t, -1).T
+        return _products(features, chosen, curvature), squares.reshape(-1, t, t)
 
-    def diagonal(self, features: Array, predictor: Array) -> Array:
-        curvature = self.curvature(predictor)
-        flat = curvature.reshape(-1, curvature.shape[-1])
-        squares = (features * features) @ flat.T
-        return squares.reshape(-1, self.outputs, self.outputs)
+
+def _products(left: Array, right: Array, curvature: Array) -> Array:
+    """Between features (..., p, m) and (..., q, m), (..., p, t, q, t)."""
+    t, p, q = curvature.shape[-2], left.shape[-2], right.shape[-2]
+    result = np.empty((*left.shape[:-2], p, t, q, t))
+    for a in range(t):
+        for b in range(a + 1):
+            scaled = right * curvature[..., a, b, None, :]
+            result[..., a, :, b] = left @ np.swapaxes(scaled, -1, -2)
+            result[..., b, :, a] = result[..., a, :, b]
+    return result
 
 
 class Logistic(_Pointwise):
@@ -324,22 +349,24 @@ class Cox:
         total = (features * hazards[..., None, :]).cumsum(-1)[..., self.last]
         return total / sums[..., None, :]
 
-    def cross(self, left: Array, right: Array, predictor: Array) -> Array:
-        """Second derivatives between features (..., p, 1, q, 1)."""
+    def hessian(self, features: Array, predictor: Array) -> Array:
+        """Second derivatives (..., q, 1, q, 1) in the coefficients of features (..., q, m)."""
         hazards, sums, _ = self._hazards(predictor)
         expected = self._expected(hazards, sums)[..., None, :]
-        there = self._means(right, hazards, sums)
-        here = there if left is right else self._means(left, hazards, sums)
-        product = left @ np.swapaxes(right * expected, -1, -2)
-        product -= here @ np.swapaxes(there * self.events, -1, -2)
+        means = self._means(features, hazards, sums)
+        product = features @ np.swapaxes(features * expected, -1, -2)
+        product -= means @ np.swapaxes(means * self.events, -1, -2)
         return product[..., :, None, :, None]
 
-    def diagonal(self, features: Array, predictor: Array) -> Array:
-        """Second derivatives of each of the features with itself, (p, 1, 1)."""
+    def across(self, features: Array, chosen: Array, predictor: Array) -> tuple[Array, Array]:
+        """Of features (n, m) with those chosen, (n, 1, q, 1), and with themselves, (n, 1, 1)."""
         hazards, sums, _ = self._hazards(predictor)
-        means = self._means(features, hazards, sums)
-        squares = (features * features) @ self._expected(hazards, sums)
-        return (squares - (means * means) @ self.events)[:, None, None]
+        expected = self._expected(hazards, sums)
+        means, there = (self._means(block, hazards, sums) for block in (features, chosen))
+        product = features @ (chosen * expected).T - means @ (there * self.events).T
+        squares = np.einsum("pm,pm,m->p", features, features, expected)
+        squares -= np.einsum("pe,pe,e->p", means, means, self.events)
+        return product[:, None, :, None], squares[:, None, None]
 
     def null(self) -> Array:
         """No constant term: it cancels."""

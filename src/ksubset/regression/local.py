@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ksubset.regression.likelihoods import Array, Likelihood
-from ksubset.regression.newton import Design, Fits
+from ksubset.regression.newton import Design, Fits, add_penalty
 
 # A column of which less than this share is left beside the chosen ones is in their span.
 _DEPENDENT = 1e-7
@@ -47,17 +47,17 @@ class Local:
         eta = weights.T @ features
         gradient = -design.features @ likelihood.gradient(eta).T
         n, size = len(design.features), len(features) * t
-        left = likelihood.diagonal(design.features, eta)
+        across, left = likelihood.across(design.features, features, eta)
         whole = np.trace(left, axis1=1, axis2=2)
         left = left + design.penalty[:, None, None] * np.eye(t)
-        shift = np.zeros((k, n, t, t))
-        own = np.zeros((k, t, t))
+        shift: Array = np.zeros((k, n, t, t))
+        own: Array = np.zeros((k, t, t))
         if size:
-            inside = likelihood.cross(features, features, eta).reshape(size, size)
-            jitter = 1e-14 * float(likelihood.weights.sum())
-            penalty = np.repeat(design.penalties(fits.supports[:1])[0], t) + jitter
-            inverse = np.linalg.inv(inside + np.diag(penalty))
-            across = likelihood.cross(design.features, features, eta).reshape(n * t, size)
+            inside = likelihood.across(features, features, eta)[0].reshape(size, size)
+            penalty = np.repeat(design.penalties(fits.supports[:1])[0], t)
+            add_penalty(inside, penalty, float(likelihood.weights.sum()))
+            inverse = np.linalg.inv(inside)
+            across = across.reshape(n * t, size)
             moved = across @ inverse
             products = moved.reshape(n, t, size) @ np.swapaxes(across.reshape(n, t, size), 1, 2)
             left = left - products

@@ -16,6 +16,7 @@ LEAST_PENALTY = 1e-9
 # Newton's method has converged when the next step would gain less, as a share of the loss: by then
 # each step squares the error.
 _TOLERANCE = 1e-9
+_LEAST_SHARE = 1e-12
 _MOST_STEPS, _MOST_HALVINGS = 100, 40
 # Numbers in the features of one batch.
 _MOST_NUMBERS = 4_000_000
@@ -67,6 +68,13 @@ class Design:
         start = likelihood.null() if constant else np.zeros(likelihood.outputs)
         return cls(features, penalty, constant, centre * size, size * spread, start)
 
+    def part(self, columns: Array) -> Design:
+        """With some of the columns."""
+        return Design(
+            self.features[columns], self.penalty[columns], self.constant,
+            self.centre[columns], self.scale[columns], self.start,
+        )  # fmt: skip
+
     def chosen(self, supports: Array) -> Array:
         """Features of supports (b, k) with the constant after them, (b, q, m)."""
         columns = self.features[supports]
@@ -102,9 +110,17 @@ class Fits:
 
 
 def fit(
-    likelihood: Likelihood, design: Design, supports: Array, coefficients: Array | None = None
+    likelihood: Likelihood,
+    design: Design,
+    supports: Array,
+    coefficients: Array | None = None,
+    enough: float = np.inf,
 ) -> Fits:
-    """The best models on supports (b, k), from coefficients (b, q, t) if they are given."""
+    """The best models on supports (b, k), from coefficients (b, q, t) if they are given.
+
+    A model whose loss will not fall below ``enough``, by twice what the quadratic model promises,
+    is not fitted to the end.
+    """
     q = supports.shape[1] + design.constant
     nothing = np.zeros((len(supports), q, likelihood.outputs))
     if design.constant:
@@ -114,17 +130,26 @@ def fit(
         return Fits(supports, nothing, likelihood.value(eta))
     coefficients = nothing if coefficients is None else coefficients
     most = max(1, _MOST_NUMBERS // (coefficients[0].size * design.features.shape[1]))
-    parts = [
-        _newton(likelihood, design, *(a[i : i + most] for a in (supports, coefficients, nothing)))
-        for i in range(0, len(supports), most)
-    ]
+    parts = []
+    for i in range(0, len(supports), most):
+        lot = slice(i, i + most)
+        parts.append(
+            _newton(likelihood, design, supports[lot], coefficients[lot], nothing[lot], enough)
+        )
     return Fits(
-        supports, np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        supports,
+        np.concatenate([part[0] for part in parts]),
+        np.concatenate([part[1] for part in parts]),
     )
 
 
 def _newton(
-    likelihood: Likelihood, design: Design, supports: Array, coefficients: Array, nothing: Array
+    likelihood: Likelihood,
+    design: Design,
+    supports: Array,
+    coefficients: Array,
+    nothing: Array,
+    enough: float,
 ) -> tuple[Array, Array]:
     """Coefficients and penalised losses of one batch; from nothing where a start is worse."""
     features, penalty = design.chosen(supports), design.penalties(supports)[..., None]
@@ -140,13 +165,11 @@ def _newton(
     q, t = w.shape[1:]
     found, losses = w.copy(), values.copy()
     left = np.arange(len(w))
-    # Beside the penalties: a constant term has none, and its curvature may underflow.
-    jitter = 1e-14 * float(likelihood.weights.sum())
+    total = float(likelihood.weights.sum())
     for _ in range(_MOST_STEPS):
         gradient = features @ np.swapaxes(likelihood.gradient(eta), 1, 2) + penalty * w
-        curvature = likelihood.cross(features, features, eta).reshape(-1, q * t, q * t)
-        diagonal = np.repeat(penalty[..., 0], t, -1) + jitter
-        curvature[:, np.arange(q * t), np.arange(q * t)] += diagonal
+        curvature = likelihood.hessian(features, eta).reshape(-1, q * t, q * t)
+        add_penalty(curvature, np.repeat(penalty[..., 0], t, -1), total)
         step = np.linalg.solve(curvature, gradient.reshape(-1, q * t, 1)).reshape(-1, q, t)
         gain = (step * gradient).sum((1, 2))
         direction = np.swapaxes(step, 1, 2) @ features
@@ -154,6 +177,8 @@ def _newton(
         w = w - length[:, None, None] * step
         eta = eta - length[:, None, None] * direction
         done = (gain <= _TOLERANCE * np.abs(after)) | (length == 0)
+        # Half of the gain is what the quadratic model promised for the step that was just made.
+        done |= (length == 1) & (after - gain > enough)
         values = after
         found[left], losses[left] = w, values
         if done.all():
@@ -163,6 +188,15 @@ def _newton(
             left, w, eta, values = left[some], w[some], eta[some], values[some]
             features, penalty = features[some], penalty[some]
     return found, losses
+
+
+def add_penalty(curvature: Array, penalty: Array, total: float) -> None:
+    """Add the penalty (..., s), and a little more, to the diagonals of second derivatives
+    (..., s, s), in place: rounding leaves no matrix singular. It changes steps, not where they
+    end."""
+    diagonal = np.einsum("...ii->...i", curvature)
+    # A constant term has no penalty, and its curvature may underflow.
+    diagonal += penalty + _LEAST_SHARE * diagonal + 1e-14 * total
 
 
 def _ridge(penalty: Array, w: Array) -> Array:

@@ -11,9 +11,13 @@ from ksubset.regression.likelihoods import Array, Likelihood
 from ksubset.regression.local import Local
 from ksubset.regression.newton import Design, Fits, fit
 
-# Swaps of which the loss is computed, those that the quadratic model prefers; more before a support
-# is taken for the best.
-_TRIED, _TRIED_LAST = 16, 64
+# Swaps are tried in the order that the quadratic model prefers, so many at a time, until some lower
+# the loss; the last lot only for what would be the result.
+_LOTS, _LAST_LOT = (4, 12), 48
+# Searches from the starts are among the columns with the largest scores: as many as make so many
+# numbers, and at least so many for each one to choose. With fewer, supports are worse where a few
+# columns almost separate the classes.
+_POOL_NUMBERS, _POOL_EACH = 1_000_000, 20
 # Columns that are swapped at once, at most.
 _MOST_AT_ONCE = 5
 # Ridge penalties, for every unit of weight, under which some searches start: they smooth the
@@ -93,25 +97,39 @@ def select(
     if not 1 <= k <= x.shape[1]:
         raise ValueError(f"k must be between 1 and {x.shape[1]}, got {k}")
     design = Design.of(x, likelihood, alpha, fit_intercept)
-    found = _forward(likelihood, design, k)
+    found, gains = _forward(likelihood, design, k)
     if not search or k == x.shape[1]:
         return _unscaled(design, found, 0)
-    wide = min(2 * k, x.shape[1], max(k, len(x) // 3))
+    gains[found.supports] = np.inf
+    gains[[column for start in starts for column in start]] = np.inf
+    size = max(_POOL_NUMBERS // len(x), (_POOL_EACH + len(starts)) * k)
+    pool = np.sort(np.argsort(-gains, kind="stable")[:size])
+    inner = [np.searchsorted(pool, start) for start in (found.supports[0], *starts)]
+    best, swaps = _search(likelihood, design.part(pool), k, inner)
+    best = Fits(pool[best.supports], best.coefficients, best.values)
+    best, made = _descend(likelihood, design, best, {}, (*_LOTS, _LAST_LOT))
+    return _unscaled(design, best, swaps + made)
+
+
+def _search(
+    likelihood: Likelihood, design: Design, k: int, starts: Sequence[Array]
+) -> tuple[Fits, int]:
+    """The best end of swaps from many starts, the given ones and others, and how many swaps."""
+    wide = min(2 * k, len(design.features), max(k, design.features.shape[1] // 3))
     supports = [
-        _eliminated(likelihood, design, _forward(likelihood, design, wide, found), k).supports[0],
+        *starts,
+        _eliminated(likelihood, design, _forward(likelihood, design, wide)[0], k).supports[0],
         _screened(likelihood, design, k),
         *_smoothed(likelihood, design, k),
-        *starts,
     ]
     ends: dict[tuple[int, ...], Fits] = {}
     swaps = 0
-    for start in (found, *(fit(likelihood, design, support[None]) for support in supports)):
+    for support in supports:
+        start = fit(likelihood, design, support[None])
         end, made = _descend(likelihood, design, start, ends)
         ends[tuple(np.sort(end.supports[0]).tolist())] = end
         swaps += made
-    best = min(ends.values(), key=lambda end: float(end.values[0]))
-    best, made = _descend(likelihood, design, best, {}, _TRIED_LAST)
-    return _unscaled(design, best, swaps + made)
+    return min(ends.values(), key=lambda end: float(end.values[0])), swaps
 
 
 def _unscaled(design: Design, found: Fits, swaps: int) -> Selection:
@@ -123,16 +141,17 @@ def _unscaled(design: Design, found: Fits, swaps: int) -> Selection:
     return Selection(support, weights, constant, float(found.values[0]), swaps)
 
 
-def _forward(likelihood: Likelihood, design: Design, k: int, found: Fits | None = None) -> Fits:
-    """The column with the largest score is added to the model, again and again."""
-    if found is None:
-        found = fit(likelihood, design, np.zeros((1, 0), dtype=np.int64))
-    while found.supports.shape[1] < k:
-        new = int(Local.of(likelihood, design, found).additions().argmax())
-        place = found.supports.shape[1]
-        supports = np.append(found.supports, [[new]], 1)
+def _forward(likelihood: Likelihood, design: Design, k: int) -> tuple[Fits, Array]:
+    """The column with the largest score is added to the model, again and again. Returns the largest
+    score that each column ever had, (n,), too."""
+    found = fit(likelihood, design, np.zeros((1, 0), dtype=np.int64))
+    largest = np.zeros(len(design.features))
+    while (place := found.supports.shape[1]) < k:
+        gains = Local.of(likelihood, design, found).additions()
+        largest = np.maximum(largest, gains)
+        supports = np.append(found.supports, [[int(gains.argmax())]], 1)
         found = fit(likelihood, design, supports, np.insert(found.coefficients, place, 0, 1))
-    return found
+    return found, largest
 
 
 def _eliminated(likelihood: Likelihood, design: Design, found: Fits, k: int) -> Fits:
@@ -157,7 +176,7 @@ def _smoothed(likelihood: Likelihood, design: Design, k: int) -> list[Array]:
     for size in _SMOOTHING:
         penalty = np.maximum(design.penalty, size * likelihood.weights.sum())
         smooth = replace(design, penalty=penalty)
-        end, _ = _descend(likelihood, smooth, _forward(likelihood, smooth, k), {})
+        end, _ = _descend(likelihood, smooth, _forward(likelihood, smooth, k)[0], {})
         supports.append(end.supports[0])
     return supports
 
@@ -167,33 +186,51 @@ def _descend(
     design: Design,
     found: Fits,
     ends: dict[tuple[int, ...], Fits],
-    tried: int = _TRIED,
+    lots: Sequence[int] = _LOTS,
 ) -> tuple[Fits, int]:
     """Swaps while one lowers the loss, and how many; ends early where another search ended."""
     swaps = 0
     while tuple(np.sort(found.supports[0]).tolist()) not in ends:
-        supports, coefficients = _candidates(Local.of(likelihood, design, found), found, tried)
-        fits = fit(likelihood, design, supports, coefficients)
-        place = int(fits.values.argmin())
-        if not fits.values[place] < (1 - _LOWER) * found.values[0]:
+        better = _better(likelihood, design, found, lots)
+        if better is None:
             break
-        found, swaps = fits.one(place), swaps + 1
+        found, swaps = better, swaps + 1
     return found, swaps
 
 
-def _candidates(local: Local, found: Fits, tried: int) -> tuple[Array, Array]:
-    """Supports after the most promising swaps, (b, k), and coefficients to start from."""
+def _better(
+    likelihood: Likelihood, design: Design, found: Fits, lots: Sequence[int]
+) -> Fits | None:
+    """The model after the best swap of the first lot that has one; None where no lot has."""
+    supports, coefficients = _candidates(Local.of(likelihood, design, found), found, sum(lots))
+    enough = (1 - _LOWER) * float(found.values[0])
+    start = 0
+    for end in (*np.cumsum(lots), None):
+        if start < len(supports):
+            lot = slice(start, end)
+            fits = fit(likelihood, design, supports[lot], coefficients[lot], enough)
+            place = int(fits.values.argmin())
+            if fits.values[place] < enough:
+                return fits.one(place)
+        start = end
+    return None
+
+
+def _candidates(local: Local, found: Fits, count: int) -> tuple[Array, Array]:
+    """Supports after the most promising swaps of one column, best first, and then of several,
+    (b, k); coefficients to start from, (b, q, t)."""
     support, k, n = local.support, len(local.support), len(local.gradient)
     gains = local.swaps().ravel()
-    possible = min(tried, k * (n - k))
-    single = np.argpartition(-gains, possible - 1)[:possible]
+    count = min(count, k * (n - k))
+    single = np.argpartition(-gains, count - 1)[:count]
+    single = single[np.argsort(-gains[single], kind="stable")]
     places = [np.array([place]) for place in single // n]
     columns = [np.array([column]) for column in single % n]
     # Several at once: those that cost least for those that gain most.
     cheap, good = np.argsort(local.removals()), np.argsort(-local.additions())
-    for count in range(2, min(_MOST_AT_ONCE, k, n - k) + 1):
-        places.append(cheap[:count])
-        columns.append(good[:count])
+    for several in range(2, min(_MOST_AT_ONCE, k, n - k) + 1):
+        places.append(cheap[:several])
+        columns.append(good[:several])
     supports = np.repeat(support[None], len(places), 0)
     coefficients = np.repeat(found.coefficients[:1], len(places), 0)
     for row, (out, new) in enumerate(zip(places, columns, strict=True)):
