@@ -157,7 +157,7 @@ def test_separated_classes_have_bounded_coefficients() -> None:
     assert 10 < cox.coef_[0] < 60
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_heavy_tails_and_more_features_than_observations(seed: int) -> None:
     """Finite, and without a warning, whatever the columns are."""
     random = np.random.default_rng(seed)
