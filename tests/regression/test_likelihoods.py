@@ -157,6 +157,25 @@ def test_the_search_against_enumeration(name: str, seed: int) -> None:
     assert found.support.tolist() == subsets[values.argmin()].tolist()
 
 
+def test_many_classes() -> None:
+    """One curvature for all classes orders the swaps; the loss is exact."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((80, 9))
+    y = np.digitize(x[:, [0, 4, 7]].sum(1) + 0.3 * random.standard_normal(80), [-2, -1, 0, 1, 2])
+    loss = Multinomial(y, np.ones(80), 6)
+    eta = predictor(loss, 80)
+    across, own = loss.across(x.T, x.T[:2], eta)
+    exact = np.einsum("paqa->pq", loss.hessian(x.T, eta))
+    assert across.shape == (9, 1, 2, 1)
+    np.testing.assert_allclose(own[:2, 0, 0], np.diagonal(across[:2, 0, :, 0]))
+    np.testing.assert_allclose(across[:, 0, :, 0], exact[:, :2] / 5)
+    subsets = np.array(list(itertools.combinations(range(9), 3)))
+    values = fit(loss, Design.of(x, loss, 0.5, True), subsets).values
+    found = select(x, loss, 3, alpha=0.5)
+    assert found.support.tolist() == subsets[values.argmin()].tolist() == [0, 4, 7]
+    assert found.loss == pytest.approx(values.min(), rel=1e-7)
+
+
 def test_k_out_of_range() -> None:
     loss = losses()["logistic"]
     with pytest.raises(ValueError, match="k must be between 1 and 4, got 5"):

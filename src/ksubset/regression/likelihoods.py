@@ -73,7 +73,7 @@ class Likelihood(Protocol):
             predictor: (t, m).
 
         Returns:
-            (n, t, q, t) and (n, t, t).
+            (n, t, q, t) and (n, t, t); or 1 in place of t, for a multiple of the identity.
         """
 
     def null(self) -> Array:
@@ -102,13 +102,10 @@ class _Pointwise:
     def across(self, features: Array, chosen: Array, predictor: Array) -> tuple[Array, Array]:
         """Of features (n, m) with those chosen, (n, t, q, t), and with themselves, (n, t, t)."""
         curvature = self.curvature(predictor)
-        t = self.outputs
-        if t > _MOST_EXACT:
+        if self.outputs > _MOST_EXACT:
             # One number for every observation in place of a matrix: the mean of its eigenvalues.
-            mean = np.trace(curvature)[None, None] / t
-            unit = np.eye(t)
-            product = _products(features, chosen, mean) * unit[:, None, :]
-            return product, ((features * features) @ mean[0, 0])[:, None, None] * unit
+            curvature = np.trace(curvature)[None, None] / self.outputs
+        t = len(curvature)
         squares = (features * features) @ curvature.reshape(t * t, -1).T
         return _products(features, chosen, curvature), squares.reshape(-1, t, t)
 

@@ -32,7 +32,8 @@ def check_targets(y: Any) -> None:
     if label is not None:
         raise ValueError(
             f"y must be numbers, got labels such as {str(label)!r}: "
-            "sklearn.preprocessing.LabelBinarizer makes a column of 0 and 1 of every class"
+            "sklearn.preprocessing.LabelBinarizer makes a column of 0 and 1 of every class, "
+            "and KSubsetClassifier takes labels as they are"
         )
 
 
