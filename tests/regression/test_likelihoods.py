@@ -176,7 +176,9 @@ def test_many_classes() -> None:
     assert found.loss == pytest.approx(values.min(), rel=1e-7)
 
 
-def test_k_out_of_range() -> None:
+def test_clear_errors() -> None:
     loss = losses()["logistic"]
     with pytest.raises(ValueError, match="k must be between 1 and 4, got 5"):
         select(np.zeros((12, 4)), loss, 5)
+    with pytest.raises(ValueError, match=r"x must be \(m, n\) with m = 12, .* got \(11, 4\)"):
+        select(np.zeros((11, 4)), loss, 2)

@@ -3,7 +3,8 @@ search; for other likelihoods a search by swaps."""
 
 import ksubset._torch  # noqa: F401
 from ksubset.regression.exchange import Exchange, swap_search
-from ksubset.regression.likelihoods import Cox, Likelihood, Logistic, Multinomial, Poisson
+from ksubset.regression.hazards import Cox
+from ksubset.regression.likelihoods import Likelihood, Logistic, Multinomial, Poisson
 from ksubset.regression.loss import SubsetLoss, make_problem
 from ksubset.regression.problem import GramProblem, Problem, RowProblem
 from ksubset.regression.rows import Rows

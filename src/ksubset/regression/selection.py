@@ -94,6 +94,11 @@ def select(
         >>> model.support.tolist(), model.coefficients.round(1).tolist()
         ([3, 7], [[1.0], [-0.5]])
     """
+    if np.ndim(x) != 2 or len(x) != len(likelihood.weights):
+        raise ValueError(
+            f"x must be (m, n) with m = {len(likelihood.weights)}, as the likelihood has it, "
+            f"got {np.shape(x)}"
+        )
     if not 1 <= k <= x.shape[1]:
         raise ValueError(f"k must be between 1 and {x.shape[1]}, got {k}")
     design = Design.of(x, likelihood, alpha, fit_intercept)
