@@ -153,15 +153,12 @@ def _newton(
 ) -> tuple[Array, Array]:
     """Coefficients and penalised losses of one batch; from nothing where a start is worse."""
     features, penalty = design.chosen(supports), design.penalties(supports)[..., None]
-    w = coefficients
-    eta = np.swapaxes(w, 1, 2) @ features
-    values = likelihood.value(eta) + _ridge(penalty, w)
-    if w is not nothing:
-        eta_of_nothing = np.swapaxes(nothing, 1, 2) @ features
-        value_of_nothing = likelihood.value(eta_of_nothing)
-        better = (values <= value_of_nothing)[:, None, None]
-        w, eta = np.where(better, w, nothing), np.where(better, eta, eta_of_nothing)
-        values = np.fmin(values, value_of_nothing)
+    predictors = [np.swapaxes(w, 1, 2) @ features for w in (coefficients, nothing)]
+    first = likelihood.value(predictors[0]) + _ridge(penalty, coefficients)
+    second = likelihood.value(predictors[1])
+    better = (first <= second)[:, None, None]
+    w, eta = np.where(better, coefficients, nothing), np.where(better, *predictors)
+    values = np.fmin(first, second)
     q, t = w.shape[1:]
     found, losses = w.copy(), values.copy()
     left = np.arange(len(w))
