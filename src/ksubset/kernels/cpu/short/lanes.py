@@ -24,19 +24,27 @@ from ksubset.kernels.cpu.simd import (
     width,
 )
 
-MOST_ITEMS = 64  # half of them, 32, is as many flags as there are bits to a float32
-# Per-lane scalars. Kept with the coins: how many items to choose, whether the row is left to the
-# kernels of long rows, and whether heads means chosen (1) or left out (-1).
-RARE, ODD, SIGN, KEPT = 0, 1, 2, 3
-# Not kept: the logarithm of the odds, whether there is nothing to choose, by how much logits were
-# shifted; how many items are coins and, if not all, the mean and mean square of their logits, and
-# those up to which others are never chosen; by how much the logits of the coins were shifted.
-ODDS, IDLE, SHIFT, FREE, MEAN, SQUARE, NEVER, SHIFT_OF_COINS, MARKS = 3, 4, 5, 6, 7, 8, 9, 10, 11
-# In place of a logit that is, or is as good as, infinite: no coin, it falls tails for sure (times
-# the sign).
+# At most half of the items, 32, show heads (see SIGN): flags for all counts fit the bits of a float32.
+MOST_ITEMS = 64
+# Per-lane scalars: positions, in vectors, in the array `marks` of a group of rows.
+RARE = 0  # how many items to choose, or to leave out (see SIGN)
+ODD = 1  # 1 if the row is left to the kernels of long rows
+SIGN = 2  # 1 if heads means chosen, -1 if heads means left out
+KEPT = 3  # the number of scalars above, which are kept with the coins
+# Used during one call only
+ODDS = 3  # the logarithm of RARE / (coins - RARE)
+IDLE = 4  # 1 if there is nothing to choose
+SHIFT = 5  # what was added to the logits of the row
+FREE = 6  # how many items are coins: those with finite logits
+MEAN, SQUARE = 7, 8  # mean and mean square of the coins' logits, if some items are no coins
+NEVER = 9  # items with logits up to this one are never chosen
+SHIFT_OF_COINS = 10  # what was added to the logits of the coins
+MARKS = 11  # the number of all these scalars
+# Replaces a logit that is infinite, or so large that it makes no difference; times SIGN, so that the
+# item, which is no coin, shows tails for certain.
 NO_COIN = -1e30
-_FAR = 1000.0  # between logits, so that exp of it is infinite in all types
-_LARGE = 2.0**9  # between smaller logits there is no room for that
+_FAR = 1000.0  # a difference of logits whose exp is infinite in float32 and float64
+_LARGE = 2.0**9  # logits below this one cannot be _FAR apart
 
 
 @inlined
@@ -46,12 +54,12 @@ def pairs(n):
 
 
 def is_short(n: int) -> bool:
-    """Whether rows of so many items go side by side."""
+    """Whether rows of n items are worked on side by side, one in each lane."""
     return 2 <= n <= MOST_ITEMS
 
 
 def room_for_coins(rows: int, n: int, itemsize: int) -> int:
-    """How many numbers are kept of rows: see :func:`keep`. 0 where they are not short."""
+    """The size of what :func:`keep` stores for all rows; 0 if rows are not short."""
     if not is_short(n):
         return 0
     lanes = BYTES // itemsize
@@ -60,8 +68,9 @@ def room_for_coins(rows: int, n: int, itemsize: int) -> int:
 
 @inlined
 def keep(n, heads, tails, marks, kept, at):
-    """Write the coins of a group, for :func:`recall`, from a place on: of each the rarer side,
-    negative if it is tails (which always has a chance, see _odds_of). And what is known of lanes.
+    """Store the coins and scalars of a group of rows in ``kept``, from position ``at`` on, for
+    :func:`recall`. A coin is one number: the probability of its rarer side, negative if that is
+    tails (which is never zero, see _odds_of).
     """
     lanes = width(kept)
     for i in range(0, n * lanes, 2 * lanes):
@@ -73,7 +82,7 @@ def keep(n, heads, tails, marks, kept, at):
 
 @inlined
 def recall(n, kept, at, heads, tails, marks):
-    """The opposite. Returns the least and the most items that lanes choose."""
+    """Load what :func:`keep` stored. Returns the smallest and the largest RARE of the lanes."""
     lanes = width(kept)
     for i in range(0, n * lanes, 2 * lanes):
         rarer = load_pair(kept, at + i)
@@ -88,13 +97,15 @@ def recall(n, kept, at, heads, tails, marks):
 
 @inlined
 def any_odd(marks):
-    """Whether any lane is left to others."""
+    """Whether a row of the group is left to the kernels of long rows."""
     return any_above(load(marks, ODD * width(marks)), 0.0)
 
 
 @inlined
 def gather(rows, first, have, items):
-    """Transpose ``have`` rows from ``first`` on into the lanes; the other lanes repeat the last."""
+    """Transpose ``have`` rows, from ``first`` on, into lanes: items (n, lanes). Further lanes repeat
+    the last row.
+    """
     lanes, n = width(items), rows.shape[-1]
     if have == lanes and n >= lanes:
         for i in range(0, n, lanes):
@@ -109,7 +120,7 @@ def gather(rows, first, have, items):
 
 @inlined
 def scatter(items, rows, first, have):
-    """And back."""
+    """Transpose items (n, lanes) back into rows: the inverse of :func:`gather`."""
     lanes, n = width(items), rows.shape[-1]
     if have == lanes and n >= lanes:
         for i in range(0, n, lanes):
