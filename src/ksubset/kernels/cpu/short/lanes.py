@@ -24,7 +24,7 @@ from ksubset.kernels.cpu.simd import (
     width,
 )
 
-# At most half of the items, 32, show heads (see SIGN): flags for all counts fit the bits of a float32.
+# At most half of the items, 32, show heads (see SIGN): a flag for each count fits into a float32.
 MOST_ITEMS = 64
 # Per-lane scalars: positions, in vectors, in the array `marks` of a group of rows.
 RARE = 0  # how many items to choose, or to leave out (see SIGN)
@@ -40,8 +40,8 @@ MEAN, SQUARE = 7, 8  # mean and mean square of the coins' logits, if some items 
 NEVER = 9  # items with logits up to this one are never chosen
 SHIFT_OF_COINS = 10  # what was added to the logits of the coins
 MARKS = 11  # the number of all these scalars
-# Replaces a logit that is infinite, or so large that it makes no difference; times SIGN, so that the
-# item, which is no coin, shows tails for certain.
+# Replaces a logit that is infinite, or so large that it makes no difference; times SIGN, so that
+# the item, which is no coin, shows tails for certain.
 NO_COIN = -1e30
 _FAR = 1000.0  # a difference of logits whose exp is infinite in float32 and float64
 _LARGE = 2.0**9  # logits below this one cannot be _FAR apart
@@ -103,8 +103,8 @@ def any_odd(marks):
 
 @inlined
 def gather(rows, first, have, items):
-    """Transpose ``have`` rows, from ``first`` on, into lanes: items (n, lanes). Further lanes repeat
-    the last row.
+    """Transpose ``have`` rows, from ``first`` on, into lanes: items (n, lanes). Further lanes
+    repeat the last row.
     """
     lanes, n = width(items), rows.shape[-1]
     if have == lanes and n >= lanes:
