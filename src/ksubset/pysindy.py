@@ -30,11 +30,12 @@ class KSubsetOptimizer(BaseOptimizer):
         alpha: a ridge penalty, on coefficients of the columns as PySINDy hands them over, which
             ``normalize_columns`` changes. With ``unbias``, PySINDy fits the chosen terms anew
             without it: then it only takes part in the choice.
-        search: finish with the search of :func:`ksubset.regression.choose`; else the terms with the
-            largest marginals are taken.
+        search: take the terms with the smallest loss that the search finds; False takes those with
+            the largest marginals.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
-        n_restarts: laws trained side by side.
+        n_restarts: distributions to train, whose most likely subsets give the search more starts;
+            it rarely needs them, and takes many times as long with them.
         max_iter: steps of training.
         random_state: of the samples.
         normalize_columns: PySINDy's own: it hands over columns of norm 1.
@@ -44,7 +45,7 @@ class KSubsetOptimizer(BaseOptimizer):
 
     Attributes:
         coef_: (targets, terms), k of every row other than zero.
-        marginals_: how likely each term was under the trained laws, (targets, terms).
+        marginals_: the probability of each term to be one of the k, (targets, terms).
 
     Examples:
         >>> import numpy as np, pysindy
@@ -65,7 +66,7 @@ class KSubsetOptimizer(BaseOptimizer):
         alpha: float = 0.0,
         search: bool = True,
         gamma: float | None = None,
-        n_restarts: int = 4,
+        n_restarts: int = 0,
         max_iter: int = 60,
         random_state: Any = None,
         normalize_columns: bool = False,

@@ -116,9 +116,11 @@ def test_few_rows_many_columns(method: str) -> None:
     penalty = torch.full((400,), least_penalty(torch.float64)).double()
     likely = data.problem.moments.abs().squeeze(-1)
     assert backward(data.problem, 5, penalty, likely, data.rows).shape == (5,)
-    support, loss, _ = search(data.problem, torch.arange(5, 10).unsqueeze(0), likely, penalty, 60.0)
-    assert support.sort().values.tolist() == [0, 1, 2, 3, 4]
-    assert loss == pytest.approx(float(data.problem.solve(support[None], penalty)[1]), abs=1e-9)
+    starts, generator = torch.arange(5, 10).unsqueeze(0), torch.Generator().manual_seed(0)
+    found = search(data.problem, starts, 5, penalty, 60.0, generator)
+    assert found.support.sort().values.tolist() == [0, 1, 2, 3, 4]
+    loss = float(data.problem.solve(found.support[None], penalty)[1])
+    assert found.loss == pytest.approx(loss, abs=1e-9)
 
 
 def test_all_subsets_of_few_columns() -> None:

@@ -120,10 +120,15 @@ class Rows:
         """The loss that rounding leaves of an exact fit."""
         return (1e2 * torch.finfo(self.y.dtype).eps) ** 2 * self.y.square().sum()
 
-    def least(self, supports: Tensor) -> tuple[Tensor, Tensor]:
+    def least(self, supports: Tensor, losses: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """The one (k,) of (b, k) with the smallest loss, and that loss; of several that fit
-        exactly, the one with the smallest coefficients."""
-        losses = self.losses(supports)
+        exactly, the one with the smallest coefficients.
+
+        Args:
+            supports: (b, k).
+            losses: of these, (b,), where they are known.
+        """
+        losses = self.losses(supports) if losses is None else losses
         exact = (losses <= self.rounding).nonzero()[:, 0]
         place = losses.argmin()
         if len(exact) > 1:
@@ -133,7 +138,11 @@ class Rows:
 
     def best(self, k: int) -> tuple[Tensor, Tensor]:
         """:meth:`least` of all subsets of k columns."""
-        return self.least(_combinations(range(self.x.shape[1]), k).to(self.x.device))
+        return self.least(self.subsets(k))
+
+    def subsets(self, k: int) -> Tensor:
+        """All subsets of k columns, (b, k)."""
+        return _combinations(range(self.x.shape[1]), k).to(self.x.device)
 
     def swapped(self, support: Tensor, count: int) -> Tensor:
         """All subsets that differ from one, (k,), in as many columns, (swaps, k)."""

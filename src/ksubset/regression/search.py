@@ -1,65 +1,174 @@
-"""The search for a support: all subsets where they are few, else swaps from many starts."""
+"""The search for a support: all subsets where they are few, else swaps from several starts and from
+samples of the posterior."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ksubset.regression import posterior
 from ksubset.regression.exchange import Exchange, least_penalty, swap_search
 from ksubset.regression.problem import GramProblem, Problem
 from ksubset.regression.rows import MOST_COLUMNS, Rows
 
 # Subsets of which all losses are computed: a few tenths of a second.
 MOST_SUBSETS = 50_000
+# Times that promising columns are chosen anew before swaps are over all columns.
+_ROUNDS = 8
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search.
+
+    Attributes:
+        support: (k,).
+        loss: penalised.
+        swaps: that led to it.
+        marginals: of every column under the posterior over supports, (n,).
+    """
+
+    support: Tensor
+    loss: float
+    swaps: int
+    marginals: Tensor
 
 
 def search(
     problem: Problem,
-    starts: Tensor,
-    marginals: Tensor,
+    starts: Tensor | None,
+    k: int,
     penalty: Tensor,
     observations: float,
-) -> tuple[Tensor, float, int]:
+    generator: torch.Generator,
+) -> Found:
     r"""The best support where subsets are few, else one that no swap of one column improves.
 
     Up to ``MOST_SUBSETS`` subsets are all compared. Beyond, swaps start from the given subsets,
-    from orthogonal matching and from backward elimination, and the best result is kept. Among at
-    most ``MOST_COLUMNS`` columns it is then improved by swaps of one and of two columns whose
-    losses come from the rows, not from the Gram matrix, where these are fewer than
-    ``MOST_SUBSETS``.
+    from forward selection, among at most ``MOST_COLUMNS`` columns from backward elimination, and
+    from the best support among samples of the posterior; the best result is kept. Among at most
+    ``MOST_COLUMNS`` columns it is then improved by swaps of one and of two columns whose losses
+    come from the rows, not from the Gram matrix, where these are fewer than ``MOST_SUBSETS``.
 
     Args:
         problem: on n columns.
-        starts: subsets, (b, k).
-        marginals: how likely each column is under the trained distributions, (n,).
+        starts: subsets, (b, k), if there are any.
+        k: how many columns.
         penalty: of every column, (n,), at least zero.
         observations: how many are behind the problem.
-
-    Returns:
-        The support (k,), its penalised loss and the swaps that led to it.
+        generator: the source of randomness, on the CPU.
     """
-    k = starts.shape[1]
     exact = _rows(problem, penalty)
-    if exact is not None and math.comb(problem.n, k) <= MOST_SUBSETS:
-        support, loss = exact.best(k)
-        return support, float(loss), 0
+    if exact is None:
+        return _among_many(problem, starts, k, penalty, observations, generator)
+    if math.comb(problem.n, k) <= MOST_SUBSETS:
+        supports = exact.subsets(k)
+        losses = exact.losses(supports)
+        support, loss = exact.least(supports, losses)
+        weighed = losses.clamp_min(float(exact.rounding.clamp_min(1e-300)))
+        targets = problem.moments.shape[1]
+        likely = posterior.of_losses(supports, weighed, problem.n, observations, targets)
+        return Found(support, float(loss), 0, likely)
+    return _among_few(problem, exact, starts, k, penalty, observations, generator)
+
+
+def _among_few(
+    problem: Problem,
+    exact: Rows,
+    starts: Tensor | None,
+    k: int,
+    penalty: Tensor,
+    observations: float,
+    generator: torch.Generator,
+) -> Found:
+    """Losses come from the rows in the end."""
     positive = penalty.clamp_min(least_penalty(penalty.dtype))
-    if exact is not None and len(exact.y) >= problem.n:
+    first = forward(problem, k, positive)
+    sampled = posterior.sample(problem, first, positive, observations, generator)
+    if len(exact.y) >= problem.n:
         left = exact.backward(k)
     else:
-        left = backward(problem, k, positive, marginals, observations)
-    starts = torch.cat([starts, forward(problem, k, positive).unsqueeze(0), left.unsqueeze(0)])
-    starts = torch.unique(starts.sort(-1).values, dim=0)
-    found = [swap_search(problem, start, positive) for start in starts]
+        left = backward(problem, k, positive, sampled.marginals, observations)
+    tried = torch.stack([first, left, sampled.support])
+    tried = tried if starts is None else torch.cat([starts, tried])
+    tried = torch.unique(tried.sort(-1).values, dim=0)
+    found = [swap_search(problem, start, positive) for start in tried]
     swaps = sum(result[2] for result in found)
-    if exact is None:
-        support, loss, _ = min(found, key=lambda result: float(result[1]))
-        return support, float(loss), swaps
     # The penalty, or the Gram matrix's rounding, may lead away from a start that fits exactly.
-    support, loss = exact.least(torch.cat([starts, torch.stack([result[0] for result in found])]))
-    return _improve(exact, support, loss, swaps)
+    support, loss = exact.least(torch.cat([tried, torch.stack([result[0] for result in found])]))
+    support, least, swaps = _improve(exact, support, loss, swaps)
+    if not torch.equal(support.sort().values, sampled.support.sort().values):
+        sampled = posterior.sample(problem, support, positive, observations, generator)
+    return Found(support, least, swaps, sampled.marginals)
+
+
+def _among_many(
+    problem: Problem,
+    starts: Tensor | None,
+    k: int,
+    penalty: Tensor,
+    observations: float,
+    generator: torch.Generator,
+) -> Found:
+    """Losses come from the Gram matrix of promising columns, and no swap of any column is left."""
+    positive = penalty.clamp_min(least_penalty(penalty.dtype))
+    found = [screened(problem, None, k, positive)]
+    for start in () if starts is None else starts:
+        found.append(screened(problem, start, k, positive))
+    support, loss, swaps = min(found, key=lambda result: float(result[1]))
+    sampled = posterior.sample(problem, support, positive, observations, generator)
+    if not torch.equal(sampled.support.sort().values, support.sort().values):
+        other, least, more = screened(problem, sampled.support, k, positive)
+        if least < loss:
+            support, loss, swaps = other, least, swaps + more
+    return Found(support, float(loss), swaps, sampled.marginals)
+
+
+def screened(
+    problem: Problem, support: Tensor | None, k: int, penalty: Tensor
+) -> tuple[Tensor, Tensor, int]:
+    """As :func:`swap_search`, with most of the swaps among the most promising columns, which the
+    gains of all columns' swaps choose anew until none is left.
+
+    Args:
+        problem: on n columns.
+        support: where to start, (k,); None for forward selection.
+        k: how many columns.
+        penalty: of every column, (n,), positive.
+    """
+    count = min(problem.n, max(posterior.FEWEST_COLUMNS, posterior.COLUMNS_EACH * k))
+    swaps = 0
+    columns = None
+    if support is None:
+        alone = problem.moments.square().sum(-1) / (problem.squares + penalty)
+        columns = alone.topk(count).indices.sort().values
+    for _ in range(_ROUNDS):
+        if columns is not None:
+            part, own = _part(problem, columns), penalty[columns]
+            if support is None:
+                start = forward(part, k, own)
+            else:
+                start = torch.searchsorted(columns, support)
+            place, _, made = swap_search(part, start, own)
+            support, swaps = columns[place], swaps + made
+        assert support is not None
+        state = Exchange.of(problem, support.unsqueeze(0), penalty)
+        gains = state.swaps(support.unsqueeze(0))[0]
+        if not gains.max() > posterior.rounding(problem):
+            return support, state.loss[0], swaps
+        columns = posterior.promising(state, gains, support)
+    assert support is not None
+    support, loss, made = swap_search(problem, support, penalty)
+    return support, loss, swaps + made
+
+
+def _part(problem: Problem, columns: Tensor) -> GramProblem:
+    """Of some columns."""
+    gram = problem.block(columns.unsqueeze(0))[0]
+    return GramProblem(gram, problem.moments[columns], problem.totals)
 
 
 def _improve(rows: Rows, support: Tensor, loss: Tensor, swaps: int) -> tuple[Tensor, float, int]:

@@ -11,6 +11,7 @@ from torch import Tensor
 from ksubset.regression.exchange import least_penalty
 from ksubset.regression.loss import make_problem
 from ksubset.regression.problem import Problem
+from ksubset.regression.rows import MOST_COLUMNS
 from ksubset.regression.search import search as search_supports
 from ksubset.regression.training import Settings, Trained, train
 
@@ -58,7 +59,8 @@ def standardise(
         y: (m,) or (m, t).
         centre: subtract the means, for a fit with an intercept.
         weights: of the rows, (m,).
-        method: "gram", "rows" or "auto", as in :func:`make_problem`.
+        method: "gram", once X'X; "rows", X'X is formed of promising columns only; "auto", the Gram
+            matrix up to 256 columns.
         dtype: to compute in; None takes that of x.
 
     Returns:
@@ -102,6 +104,8 @@ def standardise(
     y = y / largest if largest > 0 else y
     length = torch.linalg.vector_norm(y)
     y = (y / length if length > 0 else y).to(dtype)
+    if method == "auto":  # the search needs few columns of a large Gram matrix
+        method = "gram" if columns.shape[1] <= MOST_COLUMNS else "rows"
     return Standardised(make_problem(columns, y, method), norms * size.to(dtype), rows)
 
 
@@ -119,25 +123,27 @@ class Choice:
 
     Attributes:
         support: the chosen columns, ascending, (k,).
-        marginals: how likely each is under the trained laws, (n,).
+        marginals: the probability that a column is one of the k, under the posterior over supports
+            (docs/sparse-regression.md), (n,), summing to k.
         loss: the share of y'y that the (penalised) fit leaves.
         swaps: made by the search.
-        trained: the laws, (restarts, n) logits, with their history.
+        trained: the distributions that gave starts, (restarts, n) logits, with their history; None
+            where none were trained.
 
     Examples:
         >>> from ksubset.regression import choose, standardise
         >>> x = torch.eye(8)[:, :4]
         >>> data = standardise(x, x @ torch.tensor([3.0, 0.0, 2.0, 0.0]), centre=False)
         >>> choice = choose(data, 2)
-        >>> choice.support, choice.marginals.shape, choice.trained.logits.shape
-        (tensor([0, 2]), torch.Size([4]), torch.Size([4, 4]))
+        >>> choice.support, choice.marginals.round(decimals=6)
+        (tensor([0, 2]), tensor([1., 0., 1., 0.]))
     """
 
     support: Tensor
     marginals: Tensor
     loss: float
     swaps: int
-    trained: Trained
+    trained: Trained | None
 
 
 def choose(
@@ -150,17 +156,17 @@ def choose(
     generator: torch.Generator | None = None,
 ) -> Choice:
     r"""The best k columns: those S of which :math:`\min_w \|y - X_S w\|^2 + \alpha \|w\|^2` is
-    least, as far as training and search find them.
+    least, as far as the search finds them, and how likely each column is.
 
     Args:
         data: from :func:`standardise`, n columns.
         k: how many columns, 1 to n.
         ridge: :math:`\alpha`, the penalty on squared coefficients of the columns as they were
             given.
-        search: compare all subsets if they are at most 50,000, else make swaps from every
-            restart's most likely subset, from orthogonal matching and from backward elimination,
-            and keep the best; False takes the columns with the largest marginals.
-        settings: of the training; None takes the defaults of :class:`Settings`.
+        search: take the subset with the smallest loss that the search finds: all subsets are
+            compared if they are at most 50,000, else swaps are made from several starts and from
+            samples of the posterior. False takes the columns with the largest marginals.
+        settings: train distributions, whose most likely subsets are more starts; None trains none.
         generator: the source of randomness, on the CPU; None is seeded with 0.
 
     Returns:
@@ -174,7 +180,6 @@ def choose(
         (tensor([3, 7]), True)
     """
     problem = data.problem
-    settings = Settings() if settings is None else settings
     generator = torch.Generator().manual_seed(0) if generator is None else generator
     if not 1 <= k <= problem.n:
         raise ValueError(f"k must be between 1 and {problem.n}, got {k}")
@@ -183,16 +188,15 @@ def choose(
     asked = ridge / data.scale / data.scale
     penalty = asked.clamp_min(least_penalty(asked.dtype))
     if not problem.total > 0:  # nothing to explain
-        n = problem.n
-        trained = Trained(penalty.new_zeros(settings.restarts, n), k)
         first = torch.arange(k, device=penalty.device)
-        return Choice(first, trained.marginals(), 0.0, 0, trained)
-    trained = train(problem, k, data.rows, penalty, settings, generator)
-    supports = trained.supports()
-    marginals = trained.marginals()
-    if search:
-        support, loss, swaps = search_supports(problem, supports, marginals, asked, data.rows)
-    else:
-        support, swaps = supports[0], 0
+        return Choice(first, penalty.new_full((problem.n,), k / problem.n), 0.0, 0, None)
+    trained = None
+    if settings is not None:
+        trained = train(problem, k, data.rows, penalty, settings, generator)
+    starts = None if trained is None else trained.supports()
+    found = search_supports(problem, starts, k, asked, data.rows, generator)
+    support, loss = found.support, found.loss
+    if not search:
+        support = found.marginals.topk(k).indices
         loss = float(problem.solve(support.unsqueeze(0), penalty)[1][0])
-    return Choice(support.sort().values, marginals, loss, swaps, trained)
+    return Choice(support.sort().values, found.marginals, loss, found.swaps, trained)

@@ -134,8 +134,11 @@ def train(
         >>> laws.supports()[0].sort().values
         tensor([3, 7])
     """
-    if isinstance(problem, RowProblem) and problem.n > _SCREENED:
-        return _train_screened(problem, k, rows, penalty, settings, generator)
+    if isinstance(problem, RowProblem):
+        if problem.n > _SCREENED:
+            return _train_screened(problem, k, rows, penalty, settings, generator)
+        # Every step needs columns of it.
+        problem = GramProblem(problem.x.T @ problem.x, problem.moments, problem.totals)
     trained = Trained(_first_logits(problem, k, rows, penalty, settings, generator), k)
     _descend(trained, problem, rows, penalty, settings, generator)
     return trained

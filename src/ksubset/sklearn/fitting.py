@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 # What features may be.
 KINDS = [np.float64, np.float32]
 # Beyond this many numbers the columns are searched in float32.
-_MOST_DOUBLES = 10**8
+_MOST_DOUBLES = 5 * 10**7
 
 
 def check_targets(y: Any) -> None:
@@ -59,19 +59,21 @@ def check_alpha(alpha: Any) -> float:
 
 def check_settings(
     *, alpha: float, gamma: float | None, n_restarts: int, max_iter: int
-) -> Settings:
-    """Of the training, from an estimator's parameters."""
+) -> Settings | None:
+    """Of the training, from an estimator's parameters; None without restarts."""
     check_alpha(alpha)
     if gamma is not None:
         if isinstance(gamma, bool) or not isinstance(gamma, numbers.Real):
             raise TypeError(f"gamma must be a number, got {gamma!r}")
         if not 0 < gamma < math.inf:
             raise ValueError(f"gamma must be positive or None, got {gamma!r}")
-    for name, count in (("n_restarts", n_restarts), ("max_iter", max_iter)):
+    for name, count, fewest in (("n_restarts", n_restarts, 0), ("max_iter", max_iter, 1)):
         if isinstance(count, bool) or not isinstance(count, numbers.Integral):
             raise TypeError(f"{name} must be an int, got {count!r}")
-        if count < 1:
-            raise ValueError(f"{name} must be at least 1, got {count}")
+        if count < fewest:
+            raise ValueError(f"{name} must be at least {fewest}, got {count}")
+    if n_restarts == 0:
+        return None
     return Settings(steps=max_iter, restarts=n_restarts, gamma=gamma)
 
 
@@ -96,7 +98,12 @@ def prepare(
 
 
 def choose_columns(
-    data: Standardised, k: int, alpha: float, search: bool, settings: Settings, random_state: Any
+    data: Standardised,
+    k: int,
+    alpha: float,
+    search: bool,
+    settings: Settings | None,
+    random_state: Any,
 ) -> Choice:
     """With a generator of torch's made from scikit-learn's random state."""
     seed = int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
@@ -169,6 +176,6 @@ def choose_for(
 
 
 def _history(choice: Choice) -> dict[str, Array]:
-    """Of every step: arrays by name."""
-    steps = choice.trained.history
+    """Of every step of the training: arrays by name."""
+    steps = [] if choice.trained is None else choice.trained.history
     return {name: np.array([step[name] for step in steps]) for name in (steps[0] if steps else ())}

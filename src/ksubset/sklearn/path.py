@@ -92,7 +92,7 @@ def k_path(
     alpha: float = 0.0,
     search: bool = True,
     gamma: float | None = None,
-    n_restarts: int = 4,
+    n_restarts: int = 0,
     max_iter: int = 60,
     method: str = "auto",
     random_state: Any = None,
@@ -118,7 +118,8 @@ def k_path(
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level. This and the parameters after
             it are for least squares: the other searches are deterministic.
-        n_restarts: laws trained side by side.
+        n_restarts: distributions to train, whose most likely subsets give the search more starts;
+            it rarely needs them, and takes many times as long with them.
         max_iter: steps of training.
         method: "gram", "rows", or "auto", by the number of features.
         random_state: of the samples.

@@ -16,25 +16,28 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     :math:`\min_w \sum_j v_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
     coefficients other than zero.
 
-    A law over k-subsets is trained on the ridge loss of a choice, on standardised columns
-    (:mod:`ksubset.regression`); the likeliest subset of every restart is then improved by swaps
-    while any swap of one feature for another lowers the loss, and the best one is refitted. Several
-    targets share their features.
+    Up to 50,000 subsets are all compared. Where there are more, swaps of one feature for another
+    start from forward selection and from samples of the posterior over subsets, and end where none
+    lowers the loss: then the result need not be the best subset, but no single swap improves it.
+    Several targets share their features.
+
+    The loss is that of the training data: with much noise, the subset that fits best has features
+    that fit the noise. ``marginals_`` tells which ones to trust.
 
     Constant features are chosen only if nothing else is left; of features that are the same, one.
     With k or fewer observations the fit is exact and not unique: the shortest is taken. X of more
-    than 10^8 numbers is searched in float32, and refitted in float64.
+    than 5 10^7 numbers is searched in float32, and refitted in float64.
 
     Args:
         k: how many features; None takes half of them.
         fit_intercept: with a constant b.
         alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: compare all subsets if they are at most 50,000, else make swaps from many starts
-            until none helps; False takes the features with the largest marginals, which is about as
-            good at finding true features and worse at fitting.
+        search: take the subset with the smallest loss that the search finds; False takes the
+            features with the largest marginals.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
-        n_restarts: laws trained side by side.
+        n_restarts: distributions to train, whose most likely subsets give the search more starts;
+            it rarely needs them, and takes many times as long with them.
         max_iter: steps of training.
         method: "gram", "rows", or "auto", by the number of features.
         random_state: of the samples.
@@ -43,9 +46,11 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         coef_: (n,), or (t, n) for y of two dimensions; zero but for k of them.
         intercept_: a number, or (t,).
         support_: which features were chosen, boolean (n,).
-        marginals_: how likely each was under the trained law, (n,), summing to k.
-        history_: arrays by name, of every step: the sampled loss as a share of y's sum of squares,
-            the noise level, gamma and the entropy of the law.
+        marginals_: the probability of each feature to be one of the k, (n,), summing to k: its
+            share of the evidence of all subsets of k features (docs/sparse-regression.md).
+        history_: of the training, arrays by name, a value for every step: the sampled loss as a
+            share of y's sum of squares, the noise level, gamma and the entropy of the distribution.
+            Empty without ``n_restarts``.
         n_swaps_: made by the search.
 
     Examples:
@@ -65,7 +70,7 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         alpha: float = 0.0,
         search: bool = True,
         gamma: float | None = None,
-        n_restarts: int = 4,
+        n_restarts: int = 0,
         max_iter: int = 60,
         method: str = "auto",
         random_state: Any = None,

@@ -17,27 +17,29 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
     :math:`\min_w \sum_j v_j (y_j - x_j^\top w - b)^2 + \alpha \|w\|^2` with at most k of the
     coefficients other than zero. ``transform`` takes X (m, n) to (m, k).
 
-    By default the features with the largest marginals: the trained law weighs all subsets that
-    explain y about as well, which finds more true features among correlated ones than the single
-    subset with the smallest loss does (docs/sparse-regression.md). ``search=True`` gives that one.
+    The choice is that of :class:`~ksubset.sklearn.KSubsetRegressor` with the same parameters.
 
     Args:
         k: how many features; None takes half of them.
         fit_intercept: with a constant b.
         alpha: a ridge penalty on the coefficients, as in scikit-learn's Ridge.
-        search: finish with the search of :class:`KSubsetRegressor`.
+        search: take the subset with the smallest loss that the search finds; False takes the
+            features with the largest marginals.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's,
             for the training; None estimates it with the noise level.
-        n_restarts: laws trained side by side.
+        n_restarts: distributions to train, whose most likely subsets give the search more starts;
+            it rarely needs them, and takes many times as long with them.
         max_iter: steps of training.
         method: "gram", "rows", or "auto", by the number of features.
         random_state: of the samples.
 
     Attributes:
         support_: which features were chosen, boolean (n,).
-        marginals_: how likely each was under the trained law, (n,), summing to k.
-        history_: arrays by name, of every step: the sampled loss as a share of y's sum of squares,
-            the noise level, gamma and the entropy of the law.
+        marginals_: the probability of each feature to be one of the k, (n,), summing to k: its
+            share of the evidence of all subsets of k features (docs/sparse-regression.md).
+        history_: of the training, arrays by name, a value for every step: the sampled loss as a
+            share of y's sum of squares, the noise level, gamma and the entropy of the distribution.
+            Empty without ``n_restarts``.
 
     Examples:
         >>> from ksubset.sklearn import KSubsetSelector
@@ -54,9 +56,9 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
         *,
         fit_intercept: bool = True,
         alpha: float = 0.0,
-        search: bool = False,
+        search: bool = True,
         gamma: float | None = None,
-        n_restarts: int = 4,
+        n_restarts: int = 0,
         max_iter: int = 60,
         method: str = "auto",
         random_state: Any = None,

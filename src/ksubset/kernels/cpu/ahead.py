@@ -5,10 +5,11 @@ from __future__ import annotations
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
+import numpy as np
 import torch
 
 from ksubset.kernels import cpu
-from ksubset.kernels.cpu import nested, ragged, size_rows, size_samples, sizes
+from ksubset.kernels.cpu import nested, ragged, size_rows, size_samples, sizes, supports
 from ksubset.kernels.cpu.compile import folders
 from ksubset.kernels.cpu.rows import NARROW_ITEMS
 
@@ -38,7 +39,19 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
     places = ragged.spread(torch.zeros(3, dtype=dtype), True, starts, lengths, ends, 4)
     ragged.collect(places, starts, lengths, ends, 3)
     nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, dtype=torch.int64))
+    if dtype == torch.float64:
+        _walk()
     return folders()
+
+
+def _walk() -> None:
+    """Over the supports of one of two columns."""
+    line, square = np.zeros((1, 2)), np.zeros((1, 1))
+    place, taken = np.zeros(1, np.int64), np.zeros(2, np.uint8)
+    supports.walk(
+        np.eye(2), line, 1.0, 1.0, 0.0, 0.0, np.zeros(1), 0, place, place.copy(), np.zeros(2),
+        line.copy(), line.copy(), np.zeros(2), square, square.copy(), np.zeros(2), taken,
+    )  # fmt: skip
 
 
 def compile_all() -> set[str | None]:
