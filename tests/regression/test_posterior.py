@@ -140,8 +140,8 @@ def test_no_swap_of_any_column_is_left() -> None:
     x, y, _ = planted(3, 100, 600, 8, "equal", 1)
     problem = standardise(torch.from_numpy(x), torch.from_numpy(y)).problem
     penalty = torch.full((600,), least_penalty(torch.float64)).double()
-    support, loss, _ = screened(problem, torch.arange(8), 8, penalty)
-    found = support.tolist()
+    optimum = screened(problem, torch.arange(8), 8, penalty)
+    found, loss = optimum.support.tolist(), optimum.state.loss[0]
     others = [j for j in range(600) if j not in found]
     swapped = [[j if i == out else i for i in found] for out in found for j in others]
     losses = make_problem(problem.x, problem.y).solve(torch.tensor(swapped), penalty)[1]

@@ -13,9 +13,9 @@ from ksubset.regression.problem import Problem
 from ksubset.regression.walk import walk
 
 # Columns that the walk goes through one by one: at least so many, or so many for each chosen one.
-FEWEST_COLUMNS, COLUMNS_EACH = 256, 8
+_FEWEST_COLUMNS, _COLUMNS_EACH = 256, 8
 # Steps for each chosen column, as long as all steps together take a few tenths of a second.
-_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 60, 2, 3e8
+_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 100, 2, 3e8
 
 _MOST_NATS = 600.0  # within the range of float64
 
@@ -65,24 +65,34 @@ def of_losses(supports: Tensor, losses: Tensor, n: int, rows: float, targets: in
     return marginals
 
 
-def promising(state: Exchange, swaps: Tensor, support: Tensor) -> Tensor:
-    """Columns that a walk from a support may well choose, ascending; those chosen are among them.
+def screened_columns(n: int, k: int) -> int:
+    """How many of n columns are gone through one by one."""
+    return min(n, max(_FEWEST_COLUMNS, _COLUMNS_EACH * k))
+
+
+def promising(gains: Tensor, support: Tensor) -> Tensor:
+    """Columns that may well be in the place of one of a support, ascending, with those of it.
 
     Args:
-        state: of the support alone.
-        swaps: what swaps gain, (n, k).
+        gains: what swaps gain, (n, k).
         support: (k,).
     """
-    n, k = swaps.shape
-    count = min(n, max(FEWEST_COLUMNS, COLUMNS_EACH * k))
+    n, k = gains.shape
+    count = screened_columns(n, k)
     if count == n:
         return torch.arange(n, device=support.device)
-    score = swaps.amax(1).index_fill(0, support, torch.inf)
+    score = gains.amax(1).index_fill(0, support, torch.inf)
     return score.topk(count).indices.sort().values
 
 
 def sample(
-    problem: Problem, support: Tensor, penalty: Tensor, rows: float, generator: torch.Generator
+    problem: Problem,
+    support: Tensor,
+    penalty: Tensor,
+    rows: float,
+    generator: torch.Generator,
+    state: Exchange | None = None,
+    gains: Tensor | None = None,
 ) -> Posterior:
     r"""The posterior by a random walk from a good support.
 
@@ -97,14 +107,16 @@ def sample(
         penalty: of every column, (n,).
         rows: observations.
         generator: the source of randomness, on the CPU.
+        state: of the support, with the penalty, where it is known.
+        gains: of swaps from there, (n, k), where they are known.
     """
     n, k, targets = problem.n, len(support), problem.moments.shape[1]
     if k == n:
         return Posterior(torch.ones_like(problem.squares), support)
     penalty = penalty.clamp_min(least_penalty(penalty.dtype))
-    state = Exchange.of(problem, support.unsqueeze(0), penalty)
-    swaps = state.swaps(support.unsqueeze(0))[0]
-    columns = promising(state, swaps, support)
+    state = Exchange.of(problem, support.unsqueeze(0), penalty) if state is None else state
+    gains = state.swaps(support.unsqueeze(0))[0] if gains is None else gains
+    columns = promising(gains, support)
     others = torch.ones(n, dtype=torch.bool, device=columns.device).index_fill(0, columns, False)
     gram = problem.block(columns.unsqueeze(0))[0].double()
     gram.diagonal().add_(penalty[columns])
@@ -114,7 +126,7 @@ def sample(
     # With each other column in the place of each chosen one, relative to no column there.
     floor = rounding(problem)
     without = (state.loss + state.removals()[0]).clamp_min(floor)
-    relative = ((state.loss - swaps[others]).clamp_min(floor) / without).double().log()
+    relative = ((state.loss - gains[others]).clamp_min(floor) / without).double().log()
     work = len(columns) * k
     each = int(min(_STEPS_EACH, max(_FEWEST_STEPS_EACH, _MOST_WORK / work / k)))
     exponent = targets * max(rows - k, 1.0) / 2

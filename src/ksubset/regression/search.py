@@ -6,9 +6,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ksubset.kernels.device import are_compiled
 from ksubset.regression import posterior
 from ksubset.regression.exchange import Exchange, least_penalty, swap_search
 from ksubset.regression.problem import GramProblem, Problem
@@ -118,18 +120,29 @@ def _among_many(
     found = [screened(problem, None, k, positive)]
     for start in () if starts is None else starts:
         found.append(screened(problem, start, k, positive))
-    support, loss, swaps = min(found, key=lambda result: float(result[1]))
-    sampled = posterior.sample(problem, support, positive, observations, generator)
-    if not torch.equal(sampled.support.sort().values, support.sort().values):
-        other, least, more = screened(problem, sampled.support, k, positive)
-        if least < loss:
-            support, loss, swaps = other, least, swaps + more
-    return Found(support, float(loss), swaps, sampled.marginals)
+    best = min(found, key=lambda result: float(result.state.loss[0]))
+    sampled = posterior.sample(
+        problem, best.support, positive, observations, generator, best.state, best.gains
+    )
+    if not torch.equal(sampled.support.sort().values, best.support.sort().values):
+        other = screened(problem, sampled.support, k, positive)
+        if other.state.loss[0] < best.state.loss[0]:
+            best = other
+    return Found(best.support, float(best.state.loss[0]), best.swaps, sampled.marginals)
 
 
-def screened(
-    problem: Problem, support: Tensor | None, k: int, penalty: Tensor
-) -> tuple[Tensor, Tensor, int]:
+@dataclass(frozen=True)
+class Optimum:
+    """A support (k,) that no swap of one column improves, the quantities of it alone, what swaps
+    gain, (n, k), and the swaps that led to it."""
+
+    support: Tensor
+    state: Exchange
+    gains: Tensor
+    swaps: int
+
+
+def screened(problem: Problem, support: Tensor | None, k: int, penalty: Tensor) -> Optimum:
     """As :func:`swap_search`, with most of the swaps among the most promising columns, which the
     gains of all columns' swaps choose anew until none is left.
 
@@ -139,36 +152,52 @@ def screened(
         k: how many columns.
         penalty: of every column, (n,), positive.
     """
-    count = min(problem.n, max(posterior.FEWEST_COLUMNS, posterior.COLUMNS_EACH * k))
     swaps = 0
-    columns = None
     if support is None:
         alone = problem.moments.square().sum(-1) / (problem.squares + penalty)
-        columns = alone.topk(count).indices.sort().values
-    for _ in range(_ROUNDS):
-        if columns is not None:
-            part, own = _part(problem, columns), penalty[columns]
-            if support is None:
-                start = forward(part, k, own)
-            else:
-                start = torch.searchsorted(columns, support)
-            place, _, made = swap_search(part, start, own)
-            support, swaps = columns[place], swaps + made
-        assert support is not None
+        columns = alone.topk(posterior.screened_columns(problem.n, k)).indices.sort().values
+        support, swaps = _climb(problem, columns, None, k, penalty)
+    for turn in range(_ROUNDS + 1):
         state = Exchange.of(problem, support.unsqueeze(0), penalty)
         gains = state.swaps(support.unsqueeze(0))[0]
-        if not gains.max() > posterior.rounding(problem):
-            return support, state.loss[0], swaps
-        columns = posterior.promising(state, gains, support)
-    assert support is not None
-    support, loss, made = swap_search(problem, support, penalty)
-    return support, loss, swaps + made
+        if not gains.max() > posterior.rounding(problem) or turn == _ROUNDS:
+            break
+        if turn < _ROUNDS - 1:
+            columns = posterior.promising(gains, support)
+            support, made = _climb(problem, columns, support, k, penalty)
+        else:
+            support, _, made = swap_search(problem, support, penalty)
+        swaps += made
+    return Optimum(support, state, gains, swaps)
 
 
-def _part(problem: Problem, columns: Tensor) -> GramProblem:
-    """Of some columns."""
-    gram = problem.block(columns.unsqueeze(0))[0]
-    return GramProblem(gram, problem.moments[columns], problem.totals)
+def _climb(
+    problem: Problem, columns: Tensor, support: Tensor | None, k: int, penalty: Tensor
+) -> tuple[Tensor, int]:
+    """Swaps among some columns, ascending, from a support or from forward selection."""
+    gram, moments, own = (
+        problem.block(columns.unsqueeze(0))[0],
+        problem.moments[columns],
+        penalty[columns],
+    )
+    if not are_compiled(torch.empty(0), "auto"):
+        part = GramProblem(gram, moments, problem.totals)
+        start = forward(part, k, own) if support is None else torch.searchsorted(columns, support)
+        place, _, made = swap_search(part, start, own)
+        return columns[place], made
+    from ksubset.kernels.cpu import supports
+
+    places = np.zeros(k, np.int64)
+    if support is not None:
+        places[:] = torch.searchsorted(columns, support).cpu().numpy()
+    gram.diagonal().add_(own)
+    targets = moments.shape[1]
+    made = supports.climb(
+        gram.double().cpu().numpy(), moments.T.double().contiguous().cpu().numpy(),
+        float(problem.total), 0 if support is None else k, posterior.rounding(problem), 1000,
+        places, *supports.room(len(columns), k, targets),
+    )  # fmt: skip
+    return columns[torch.from_numpy(places).to(columns.device)], made
 
 
 def _improve(rows: Rows, support: Tensor, loss: Tensor, swaps: int) -> tuple[Tensor, float, int]:

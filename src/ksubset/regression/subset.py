@@ -15,7 +15,7 @@ from ksubset.regression.rows import MOST_COLUMNS
 from ksubset.regression.search import search as search_supports
 from ksubset.regression.training import Settings, Trained, train
 
-_CHUNK = 256  # rows
+_CHUNK = 64  # rows
 
 
 @dataclass(frozen=True)
@@ -87,13 +87,15 @@ def standardise(
     size = torch.maximum((low - middle).abs(), (high - middle).abs())
     size = torch.where((size > 0) & size.isfinite(), size, 1)
     columns = torch.empty(x.shape, dtype=dtype, device=x.device)
+    squares = x.new_zeros(x.shape[1])
     for start in range(0, len(x), _CHUNK):  # one copy of X, no more
-        part = (x[start : start + _CHUNK] - middle) / size
-        columns[start : start + _CHUNK] = (
-            part if root is None else part * root[start : start + _CHUNK]
-        )
+        part = (x[start : start + _CHUNK] - middle).div_(size)
+        if root is not None:
+            part.mul_(root[start : start + _CHUNK])
+        columns[start : start + _CHUNK] = part
+        squares += part.square_().sum(0)
     y = y if root is None else y * root
-    norms = torch.linalg.vector_norm(columns, dim=0)
+    norms = squares.sqrt().to(dtype)
     # What rounding leaves of a constant column is not a column.
     total = float(len(x) if weights is None else weights.sum())
     rounding = 1e1 * torch.finfo(x.dtype).eps * (middle / size).abs().to(dtype) * total**0.5
@@ -111,10 +113,12 @@ def standardise(
 
 def _range(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """The smallest and the largest value of every column, over rows with a weight."""
-    rows = torch.arange(len(x)) if weights is None else (weights > 0).nonzero().squeeze(-1)
-    ends = [torch.aminmax(x[part], dim=0) for part in rows.split(_CHUNK)]
-    low = torch.stack([end.min for end in ends]).amin(0)
-    return low, torch.stack([end.max for end in ends]).amax(0)
+    rows = None if weights is None else (weights > 0).nonzero().squeeze(-1)
+    parts = x.split(_CHUNK) if rows is None else (x[part] for part in rows.split(_CHUNK))
+    # Much faster than both at once.
+    ends = [(part.amin(0), part.amax(0)) for part in parts]
+    low, high = (torch.stack(end) for end in zip(*ends, strict=True))
+    return low.amin(0), high.amax(0)
 
 
 @dataclass(frozen=True)

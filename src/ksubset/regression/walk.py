@@ -66,10 +66,9 @@ def walk(
 
     n, k, t = len(gram), len(support), len(moments)
     end, best, marginals = support.copy(), support.copy(), np.empty(n)
-    room = np.zeros((k, n)), np.empty((t, n)), np.empty(n), np.zeros((k, k)), np.zeros((t, k))
     elsewhere = supports.walk(
         gram, moments, float(total), float(power), float(floor), float(outside), uniform, burn,
-        end, best, marginals, *room, np.empty(n), np.empty(n, np.uint8),
+        end, best, marginals, *supports.room(n, k, t),
     )  # fmt: skip
     return Walked(end, best, marginals, elsewhere)
 

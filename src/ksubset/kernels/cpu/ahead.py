@@ -40,17 +40,18 @@ def compile_for(dtype: torch.dtype) -> set[str | None]:
     ragged.collect(places, starts, lengths, ends, 3)
     nested.order(torch.zeros(1, 3, dtype=dtype), 2, torch.zeros(1, 1, dtype=torch.int64))
     if dtype == torch.float64:
-        _walk()
+        _supports()
     return folders()
 
 
-def _walk() -> None:
-    """Over the supports of one of two columns."""
-    line, square = np.zeros((1, 2)), np.zeros((1, 1))
-    place, taken = np.zeros(1, np.int64), np.zeros(2, np.uint8)
+def _supports() -> None:
+    """One of two columns."""
+    gram, moments, support = np.eye(2), np.ones((1, 2)), np.zeros(1, np.int64)
+    room = supports.room(2, 1, 1)
+    supports.climb(gram, moments, 1.0, 0, 0.0, 1, support, *room)
+    best, marginals = support.copy(), np.zeros(2)
     supports.walk(
-        np.eye(2), line, 1.0, 1.0, 0.0, 0.0, np.zeros(1), 0, place, place.copy(), np.zeros(2),
-        line.copy(), line.copy(), np.zeros(2), square, square.copy(), np.zeros(2), taken,
+        gram, moments, 1.0, 1.0, 0.0, 0.0, np.zeros(1), 0, support, best, marginals, *room
     )  # fmt: skip
 
 

@@ -1,7 +1,12 @@
-"""A compiled walk over the supports of a least squares problem: one column at a time is drawn anew.
+"""Compiled search and sampling of the supports of a least squares problem.
 
 The quantities of a support, and the formulas by which they follow a change of it, are those of
-:mod:`ksubset.regression.exchange`; :mod:`ksubset.regression.walk` has the plain version.
+:mod:`ksubset.regression.exchange`, which also has the plain version of the search;
+:mod:`ksubset.regression.walk` has that of the samples.
+
+What both share: gram, with the penalty on its diagonal, (n, n); moments, (t, n); support, (k,). The
+rest of their arguments is room for mixed (k, n), common (t, n), left (n,), inverse (k, k), weights
+(t, k), losses (n,) and taken (n,).
 """
 
 from __future__ import annotations
@@ -12,11 +17,19 @@ import numpy as np
 
 from ksubset.kernels.cpu.compile import kernel, part
 
-__all__ = ["walk"]
+__all__ = ["climb", "room", "walk"]
 
 _ALONE = 1e3 * 2.0**-52  # the share of a column that rounding leaves of it in the span of others
 _AGAIN = 50  # changes after which all is computed anew, before rounding adds up
 _LEAST = 30.0  # nats: what is less likely by more does not count
+
+
+def room(n, k, t):
+    """What the kernels work in."""
+    return (
+        np.zeros((k, n)), np.empty((t, n)), np.empty(n), np.zeros((k, k)), np.zeros((t, k)),
+        np.empty(n), np.empty(n, np.uint8),
+    )  # fmt: skip
 
 
 @part
@@ -127,6 +140,70 @@ def _losses(gram, out, without, floor, taken, mixed, common, left, inverse, weig
     return least
 
 
+@part
+def _best_addition(gram, taken, common, left):
+    """The column that lowers the loss most."""
+    best, most = 0, -1.0
+    for j in range(len(left)):
+        if taken[j]:
+            continue
+        gain = 0.0
+        if left[j] > _ALONE * gram[j, j]:
+            for q in range(len(common)):
+                gain += common[q, j] * common[q, j] / left[j]
+        if gain > most:
+            best, most = j, gain
+    return best
+
+
+@kernel
+def climb(
+    gram, moments, total, size, tolerance, most,
+    support, mixed, common, left, inverse, weights, losses, taken,
+):  # fmt: skip
+    """Add the best column to the first ones of a support until it is full, then make the best swap
+    while one gains more than the tolerance, up to a number of times. Returns the swaps made."""
+    n, k = len(left), len(support)
+    _begin(gram, moments, common, left)
+    for j in range(n):
+        taken[j] = 0
+    loss = total
+    for r in range(k):
+        new = support[r] if r < size else _best_addition(gram, taken, common, left)
+        taken[new] = 1
+        loss -= _add(gram, r, new, support, mixed, common, left, inverse, weights)
+    for swap in range(most):
+        if swap % _AGAIN == _AGAIN - 1:
+            loss = total
+            _begin(gram, moments, common, left)
+            for r in range(k):
+                loss -= _add(
+                    gram, r, support[r], support, mixed, common, left, inverse, weights
+                )  # fmt: skip
+        if loss <= tolerance:
+            return swap  # an exact fit: what is left is rounding
+        lowest, out, new = loss - tolerance, -1, -1
+        for r in range(k):
+            without = loss
+            for q in range(len(common)):
+                without += weights[q, r] * weights[q, r] / inverse[r, r]
+            least = _losses(
+                gram, r, without, -np.inf, taken, mixed, common, left, inverse, weights, losses
+            )  # fmt: skip
+            if least < lowest:
+                for j in range(n):
+                    if losses[j] < lowest:
+                        lowest, out, new = losses[j], r, j
+        if out < 0:
+            return swap
+        taken[support[out]] = 0
+        taken[new] = 1
+        _remove(k, out, support, mixed, common, left, inverse, weights)
+        loss = lowest
+        _add(gram, k - 1, new, support, mixed, common, left, inverse, weights)
+    return most
+
+
 @kernel
 def walk(
     gram, moments, total, power, floor, outside, uniform, burn,
@@ -134,14 +211,12 @@ def walk(
 ):  # fmt: skip
     """Draw one place after the other anew, given the others, with weights loss^-power.
 
-    gram: with the penalty on its diagonal, (n, n). moments: (t, n). floor: losses below are alike.
-    outside: how likely a column is that is not here, in units of one that explains nothing.
-    uniform: one number for every step. burn: steps that do not count.
+    floor: losses below are alike. outside: how likely a column is that is not here, in units of one
+    that explains nothing. uniform: one number for every step. burn: steps that do not count.
 
     support: where the walk starts, and where it ends. Filled: best, the support with the least loss
-    on the way; marginals (n,), the mean of every column's probability. The rest is room for mixed
-    (k, n), common (t, n), left (n,), inverse (k, k), weights (t, k), losses (n,) and taken (n,).
-    Returns how likely a column outside was.
+    on the way; marginals (n,), the mean of every column's probability. Returns how likely a column
+    outside was.
     """
     n, k = len(left), len(support)
     loss, lowest, changes, elsewhere = total, np.inf, _AGAIN, 0.0
