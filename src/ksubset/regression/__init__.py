@@ -2,6 +2,7 @@
 search; for other likelihoods a search by swaps."""
 
 import ksubset._torch  # noqa: F401
+from ksubset.regression.centred import CentredProblem
 from ksubset.regression.exchange import Exchange, swap_search
 from ksubset.regression.hazards import Cox
 from ksubset.regression.likelihoods import Likelihood, Logistic, Multinomial, Poisson
@@ -13,6 +14,7 @@ from ksubset.regression.subset import Choice, Standardised, choose, standardise
 from ksubset.regression.training import Settings, Trained, train
 
 __all__ = [
+    "CentredProblem",
     "Choice",
     "Cox",
     "Exchange",

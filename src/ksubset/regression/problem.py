@@ -7,6 +7,7 @@ what the residual has in common with every column.
 from __future__ import annotations
 
 import abc
+import copy
 
 import torch
 from torch import Tensor
@@ -174,37 +175,44 @@ class RowProblem(Problem):
         self.x, self.y = x, y
         self.moments, self.totals = x.T @ y, y.square().sum(0)
         # A product of columns with themselves, without a copy of X.
-        self.squares = torch.stack([part.square().sum(0) for part in x.split(256)]).sum(0)
+        self.squares = x.new_zeros(x.shape[1])
+        for part in x.split(16):
+            self.squares += part.square().sum(0)
 
     def target(self, index: int) -> RowProblem:
         """One target alone."""
-        return RowProblem(self.x, self.y[:, index : index + 1])
+        one = copy.copy(self)
+        one.y, one.moments = (each[:, index : index + 1] for each in (self.y, self.moments))
+        one.totals = self.totals[index : index + 1]
+        return one
 
-    def _columns(self, support: Tensor) -> Tensor:
-        return self.x.T[support]  # (b, k, m)
+    def columns(self, support: Tensor) -> Tensor:
+        """The columns of supports, (b, k, m)."""
+        return self.x.T[support]
+
+    def back(self, a: Tensor) -> Tensor:
+        """X'a, (n, c), of a', (c, m)."""
+        return (a @ self.x).T
 
     def block(self, support: Tensor) -> Tensor:
         """X_S'X_S."""
-        columns = self._columns(support)
+        columns = self.columns(support)
         return columns @ columns.transpose(-1, -2)
 
     def products(self, support: Tensor) -> Tensor:
         """X'X_S."""
-        columns = self._columns(support)
-        return (columns.reshape(-1, columns.shape[-1]) @ self.x).reshape(
-            *support.shape, self.n
-        ).transpose(-1, -2)  # fmt: skip
+        return self._back(self.columns(support).transpose(-1, -2))
 
     def correlations(self, support: Tensor, weights: Tensor) -> Tensor:
         """X'(y - X_S w)."""
-        return self._back(self.y - self._columns(support).transpose(-1, -2) @ weights)
+        return self._back(self.y - self.columns(support).transpose(-1, -2) @ weights)
 
     def fractional(self, z: Tensor, gamma: float) -> tuple[Tensor, Tensor]:
         """By m x m solves, one weighting at a time: each needs X with scaled columns."""
         left = []
         for row in z:
             active = (row > 0).nonzero().squeeze(-1)
-            scaled = self.x[:, active] * (gamma * row[active]).sqrt()
+            scaled = self.columns(active.unsqueeze(0))[0].T * (gamma * row[active]).sqrt()
             matrix = scaled @ scaled.T
             matrix.diagonal().add_(1)
             left.append(torch.cholesky_solve(self.y, _cholesky(matrix)))
@@ -212,9 +220,9 @@ class RowProblem(Problem):
         return (self.y * a).sum((-1, -2)), self._back(a)
 
     def _back(self, a: Tensor) -> Tensor:
-        """X'a of (b, m, t): one product for the whole batch."""
-        flat = a.transpose(-1, -2).reshape(-1, a.shape[-2]) @ self.x
-        return flat.reshape(a.shape[0], a.shape[-1], self.n).transpose(-1, -2)
+        """X'a of (b, m, c): one product for the whole batch."""
+        found = self.back(a.transpose(-1, -2).reshape(-1, a.shape[-2]))
+        return found.T.reshape(a.shape[0], a.shape[-1], self.n).transpose(-1, -2)
 
 
 def _cholesky(matrix: Tensor) -> Tensor:

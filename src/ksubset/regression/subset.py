@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ksubset.regression.centred import CentredProblem
 from ksubset.regression.exchange import least_penalty
 from ksubset.regression.loss import make_problem
 from ksubset.regression.problem import Problem
@@ -15,7 +16,10 @@ from ksubset.regression.rows import MOST_COLUMNS
 from ksubset.regression.search import search as search_supports
 from ksubset.regression.training import Settings, Trained, train
 
-_CHUNK = 64  # rows
+# Numbers that are worked on at a time.
+_CHUNK = 2**18
+# Numbers of which a standardised copy is made.
+_MOST_COPIED = 5 * 10**7
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,8 @@ def standardise(
         centre: subtract the means, for a fit with an intercept.
         weights: of the rows, (m,).
         method: "gram", once X'X; "rows", X'X is formed of promising columns only; "auto", the Gram
-            matrix up to 256 columns.
+            matrix up to 256 columns. Of more than 5e7 numbers in float64 there is no
+            standardised copy.
         dtype: to compute in; None takes that of x.
 
     Returns:
@@ -74,51 +79,70 @@ def standardise(
         (tensor([1., 0.]), tensor(1.))
     """
     dtype = x.dtype if dtype is None else dtype
-    rows = float(len(x))
-    if weights is not None:
-        rows = max(float(weights.sum()), float((weights > 0).sum()))
-    share = x.new_full((len(x),), 1 / len(x)) if weights is None else weights / weights.sum()
     y = y.reshape(len(y), -1)
+    share = x.new_full((len(x),), 1 / len(x)) if weights is None else weights / weights.sum()
     middle = share @ x if centre else x.new_zeros(x.shape[1])
-    y = y - share @ y if centre else y
-    root = None if weights is None else weights.sqrt().unsqueeze(-1)
+    root = None if weights is None else weights.sqrt()
     low, high = _range(x, weights)
     # By the largest value first: squares of the smallest and largest numbers are out of range.
     size = torch.maximum((low - middle).abs(), (high - middle).abs())
     size = torch.where((size > 0) & size.isfinite(), size, 1)
-    columns = torch.empty(x.shape, dtype=dtype, device=x.device)
+    # With so few digits as float32 has, large means have to go first.
+    large = method != "gram" and dtype == x.dtype == torch.float64 and x.numel() > _MOST_COPIED
+    columns = x if large else torch.empty(x.shape, dtype=dtype, device=x.device)
     squares = x.new_zeros(x.shape[1])
-    for start in range(0, len(x), _CHUNK):  # one copy of X, no more
-        part = (x[start : start + _CHUNK] - middle).div_(size)
+    chunk = max(1, _CHUNK // x.shape[1])
+    for start in range(0, len(x), chunk):
+        part = (x[start : start + chunk] - middle).div_(size)
         if root is not None:
-            part.mul_(root[start : start + _CHUNK])
-        columns[start : start + _CHUNK] = part
+            part.mul_(root[start : start + chunk].unsqueeze(-1))
+        if not large:
+            columns[start : start + chunk] = part
         squares += part.square_().sum(0)
-    y = y if root is None else y * root
     norms = squares.sqrt().to(dtype)
     # What rounding leaves of a constant column is not a column.
     total = float(len(x) if weights is None else weights.sum())
     rounding = 1e1 * torch.finfo(x.dtype).eps * (middle / size).abs().to(dtype) * total**0.5
     constant = (norms <= rounding) | (norms == 0) | (centre & (low == high))
     norms = torch.where(constant, torch.inf, norms)
+    y = standardised_targets(y, centre=centre, weights=weights).to(dtype)
+    scale, rows = norms * size.to(dtype), observations(len(x), weights)
+    if large:
+        return Standardised(CentredProblem(x, y, middle, scale, root), scale, rows)
     columns.div_(norms)
+    if method == "auto":  # the search needs few columns of a large Gram matrix
+        method = "gram" if columns.shape[1] <= MOST_COLUMNS else "rows"
+    return Standardised(make_problem(columns, y, method), scale, rows)
+
+
+def observations(rows: int, weights: Tensor | None) -> float:
+    """How many there are: weights count them, and each that has one counts as one at least."""
+    if weights is None:
+        return float(rows)
+    return max(float(weights.sum()), float((weights > 0).sum()))
+
+
+def standardised_targets(y: Tensor, *, centre: bool, weights: Tensor | None) -> Tensor:
+    """Targets (m, t), centred where wanted, weighted, and of norm 1 together."""
+    if centre:
+        share = y.new_full((len(y),), 1 / len(y)) if weights is None else weights / weights.sum()
+        y = y - share @ y
+    y = y if weights is None else y * weights.sqrt().unsqueeze(-1)
     largest = y.abs().max()
     y = y / largest if largest > 0 else y
     length = torch.linalg.vector_norm(y)
-    y = (y / length if length > 0 else y).to(dtype)
-    if method == "auto":  # the search needs few columns of a large Gram matrix
-        method = "gram" if columns.shape[1] <= MOST_COLUMNS else "rows"
-    return Standardised(make_problem(columns, y, method), norms * size.to(dtype), rows)
+    return y / length if length > 0 else y
 
 
 def _range(x: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor]:
     """The smallest and the largest value of every column, over rows with a weight."""
     rows = None if weights is None else (weights > 0).nonzero().squeeze(-1)
-    parts = x.split(_CHUNK) if rows is None else (x[part] for part in rows.split(_CHUNK))
-    # Much faster than both at once.
-    ends = [(part.amin(0), part.amax(0)) for part in parts]
-    low, high = (torch.stack(end) for end in zip(*ends, strict=True))
-    return low.amin(0), high.amax(0)
+    chunk = max(1, _CHUNK // x.shape[1])
+    parts = x.split(chunk) if rows is None else (x[part] for part in rows.split(chunk))
+    low, high = x.new_full(x.shape[1:], torch.inf), x.new_full(x.shape[1:], -torch.inf)
+    for part in parts:  # one end after the other: much faster than aminmax
+        low, high = torch.minimum(low, part.amin(0)), torch.maximum(high, part.amax(0))
+    return low, high
 
 
 @dataclass(frozen=True)

@@ -138,7 +138,8 @@ def train(
         if problem.n > _SCREENED:
             return _train_screened(problem, k, rows, penalty, settings, generator)
         # Every step needs columns of it.
-        problem = GramProblem(problem.x.T @ problem.x, problem.moments, problem.totals)
+        every = torch.arange(problem.n, device=penalty.device)
+        problem = GramProblem(problem.block(every.unsqueeze(0))[0], problem.moments, problem.totals)
     trained = Trained(_first_logits(problem, k, rows, penalty, settings, generator), k)
     _descend(trained, problem, rows, penalty, settings, generator)
     return trained
@@ -223,8 +224,8 @@ def _train_screened(
     trained = Trained(score.new_zeros(settings.restarts, 0), k)
     for turn in range(rounds):
         kept = score.topk(min(size, problem.n)).indices
-        x = problem.x[:, kept]
-        part = GramProblem(x.T @ x, problem.moments[kept], problem.totals)
+        gram = problem.block(kept.unsqueeze(0))[0]
+        part = GramProblem(gram, problem.moments[kept], problem.totals)
         trained.logits = _first_logits(part, k, rows, penalty[kept], settings, generator)
         _descend(trained, part, rows, penalty[kept], settings, generator)
         if turn < rounds - 1:

@@ -10,17 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import issparse
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from ksubset.regression import Choice, Settings, Standardised, choose, standardise
+from ksubset.sklearn.sparse import standardise_sparse
 
 Array = npt.NDArray[Any]
 
 # What features may be.
 KINDS = [np.float64, np.float32]
-# Beyond this many numbers the columns are searched in float32.
+# Beyond this many numbers, columns in float32 are searched in float32.
 _MOST_DOUBLES = 5 * 10**7
+# Up to this many numbers, zeros among them, sparse X are made dense.
+_DENSE = 10**6
 
 
 def check_targets(y: Any) -> None:
@@ -78,10 +82,13 @@ def check_settings(
 
 
 def prepare(
-    x: Array, y: Array, weights: Array | None, fit_intercept: bool, method: str = "auto"
+    x: Any, y: Array, weights: Array | None, fit_intercept: bool, method: str = "auto"
 ) -> Standardised:
-    """The standardised problem of arrays X (m, n) and y (m,) or (m, t)."""
-    dtype = torch.float32 if x.size > _MOST_DOUBLES else torch.float64
+    """The standardised problem of X (m, n), an array or sparse, and y (m,) or (m, t)."""
+    if issparse(x):
+        if x.shape[0] * x.shape[1] > _DENSE:
+            return standardise_sparse(x, y, weights, fit_intercept, method)
+        x = x.toarray()
     work = x if x.size > _MOST_DOUBLES else x.astype(np.float64, copy=False)
     with warnings.catch_warnings():
         # The array may be read-only: nothing writes to it.
@@ -93,7 +100,6 @@ def prepare(
         centre=fit_intercept,
         weights=None if weights is None else torch.from_numpy(weights.astype(work.dtype)),
         method=method,
-        dtype=dtype,
     )
 
 
@@ -112,13 +118,14 @@ def choose_columns(
 
 
 def refit(
-    x: Array, y: Array, weights: Array | None, support: Array, alpha: float, fit_intercept: bool
+    x: Any, y: Array, weights: Array | None, support: Array, alpha: float, fit_intercept: bool
 ) -> tuple[Array, Array]:
     """Coefficients (t, k) and intercepts (t,) of least squares on the chosen columns, with ridge
     penalty alpha; of several solutions the shortest."""
-    columns = x[:, support].astype(np.float64)
+    columns = x[:, support]
+    columns = (columns.toarray() if issparse(columns) else columns).astype(np.float64)
     targets = y.reshape(len(y), -1).astype(np.float64)
-    share = np.full(len(x), 1 / len(x)) if weights is None else weights / weights.sum()
+    share = np.full(len(y), 1 / len(y)) if weights is None else weights / weights.sum()
     middle, level = np.zeros(columns.shape[1]), np.zeros(targets.shape[1])
     if fit_intercept:
         middle, level = share @ columns, share @ targets
@@ -147,13 +154,13 @@ def refit(
 
 def choose_for(
     estimator: Any, x: Any, y: Any, sample_weight: Any
-) -> tuple[Array, Array, Array | None, Choice]:
+) -> tuple[Any, Array, Array | None, Choice]:
     """What fitting is for both estimators: data are checked, columns chosen, and what is known
     about the choice becomes attributes. Returns the checked data with it."""
     check_targets(y)
     x, y = validate_data(
         estimator, x, y, dtype=KINDS, multi_output=True, y_numeric=True,
-        ensure_min_samples=2,
+        ensure_min_samples=2, accept_sparse="csc",
     )  # fmt: skip
     k = check_k(estimator.k, x.shape[1])
     settings = check_settings(

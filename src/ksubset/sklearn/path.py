@@ -103,7 +103,7 @@ def k_path(
     estimator.
 
     Args:
-        X: (m, n).
+        X: (m, n), an array, or for least squares also sparse.
         y: (m,) or (m, t); for other losses as their estimators take it.
         k_max: None takes the smaller of n and 10.
         loss: "squares" as in :class:`KSubsetRegressor`, "logistic" as in
@@ -142,10 +142,11 @@ def k_path(
     if loss == "squares":
         check_targets(y)
         x, targets = check_X_y(
-            X, y, multi_output=True, y_numeric=True, dtype=KINDS, ensure_min_samples=2
-        )
+            X, y, multi_output=True, y_numeric=True, dtype=KINDS, ensure_min_samples=2,
+            accept_sparse="csr",
+        )  # fmt: skip
         data = Squares(
-            x, targets.reshape(len(x), -1), fit_intercept, alpha, search, method, settings,
+            x, targets.reshape(len(targets), -1), fit_intercept, alpha, search, method, settings,
             check_random_state(random_state),
         )  # fmt: skip
     elif loss in ("logistic", "poisson", "cox"):
@@ -164,7 +165,7 @@ def k_path(
 
 def _path(data: PathLoss, largest: int, cv: Any) -> KPath:
     """Of all sizes up to the largest."""
-    sizes, everything = np.arange(1, largest + 1), np.arange(len(data.x))
+    sizes, everything = np.arange(1, largest + 1), np.arange(data.x.shape[0])
     found = data.models(everything, sizes)
     losses = np.array([data.loss(model, everything) for model in found])
     folds = None

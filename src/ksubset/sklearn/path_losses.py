@@ -58,7 +58,7 @@ class Squares:
     alpha: float
     search: bool
     method: str
-    settings: Settings
+    settings: Settings | None
     random: np.random.RandomState
 
     @property

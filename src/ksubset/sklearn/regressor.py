@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator, MultiOutputMixin, RegressorMixin
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ksubset.sklearn.fitting import KINDS, Array, choose_for, refit
@@ -25,8 +26,8 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
     that fit the noise. ``marginals_`` tells which ones to trust.
 
     Constant features are chosen only if nothing else is left; of features that are the same, one.
-    With k or fewer observations the fit is exact and not unique: the shortest is taken. X of more
-    than 5 10^7 numbers is searched in float32, and refitted in float64.
+    With k or fewer observations the fit is exact and not unique: the shortest is taken. X of
+    more than 5e7 numbers in float32 is searched in float32, and refitted in float64.
 
     Args:
         k: how many features; None takes half of them.
@@ -89,7 +90,7 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """On X and y; several targets share their features.
 
         Args:
-            X: (m, n).
+            X: (m, n), an array or sparse: it is neither centred nor made dense as a whole.
             y: (m,) or (m, t).
             sample_weight: (m,), counts observations, as repeating them would.
 
@@ -110,9 +111,14 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         """Predictions, (m,) or (m, t).
 
         Args:
-            X: (m, n).
+            X: (m, n), an array or sparse.
         """
         check_is_fitted(self)
-        x = validate_data(self, X, dtype=KINDS, reset=False)
+        x = validate_data(self, X, dtype=KINDS, reset=False, accept_sparse="csc")
         chosen = np.flatnonzero(self.support_)
         return x[:, chosen] @ self.coef_[..., chosen].T + self.intercept_
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags

@@ -77,7 +77,7 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
         """On X and y; several targets share their features.
 
         Args:
-            X: (m, n).
+            X: (m, n), an array or sparse: it is neither centred nor made dense as a whole.
             y: (m,) or (m, t).
             sample_weight: (m,), counts observations, as repeating them would.
 
@@ -94,6 +94,7 @@ class KSubsetSelector(SelectorMixin, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.target_tags.required = True
         tags.target_tags.multi_output = True
         return tags
