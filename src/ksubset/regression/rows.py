@@ -49,8 +49,9 @@ class Rows:
         """From X'X (n, n), X'y (n, t) and y'y of every target: as good as these are."""
         values, vectors = torch.linalg.eigh(gram)
         size = values.clamp_min(0).sqrt()
-        x = size.unsqueeze(-1) * vectors.T
+        # Less is rounding, which columns of zeros must not be made of.
         seen = size > size.max() * torch.finfo(gram.dtype).eps ** 0.5
+        x = torch.where(seen, size, 0).unsqueeze(-1) * vectors.T * (gram.diagonal() > 0)
         y = torch.where(seen, 1 / size, 0).unsqueeze(-1) * (vectors.T @ moments)
         left = (totals - y.square().sum(0)).clamp_min(0).sqrt()
         return cls(torch.cat([x, x.new_zeros(len(left), len(x))]), torch.cat([y, left.diag()]))
