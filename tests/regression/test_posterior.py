@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from regression.planted import planted
 from torch import Tensor
 
 from ksubset.regression import choose, make_problem, standardise
@@ -16,6 +17,9 @@ from ksubset.regression.posterior import of_losses, power, sample
 from ksubset.regression.search import screened
 from ksubset.regression.walk import walk, walk_plainly
 from ksubset.sklearn import KSubsetRegressor
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+from planted import planted
 
 
 def small(t: int = 1, n: int = 12, k: int = 3, m: int = 40) -> tuple[Tensor, Tensor, np.ndarray]:

@@ -15,7 +15,7 @@ from ksubset.regression.walk import walk
 # Columns that the walk goes through one by one: at least so many, or so many for each chosen one.
 _FEWEST_COLUMNS, _COLUMNS_EACH = 256, 8
 # Steps for each chosen column, as long as all steps together take a few tenths of a second.
-_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 100, 2, 3e8
+_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 75, 2, 3e8
 
 _MOST_NATS = 600.0  # within the range of float64
 
