@@ -49,13 +49,13 @@ def _optimised(optimizer: Any, x: Array, y: Array) -> Any:
 
 
 def ours(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
-    """The trained law and the swap search."""
+    """The smallest loss that the search finds."""
     found = KSubsetOptimizer(k=k, random_state=seed).fit(x, y[:, None])
     return tuple(np.flatnonzero(found.coef_[0]).tolist())
 
 
 def ours_marginals(x: Array, y: Array, k: int, seed: int) -> tuple[int, ...]:
-    """The trained law alone."""
+    """The most likely terms under the posterior over subsets."""
     found = KSubsetOptimizer(k=k, search=False, random_state=seed).fit(x, y[:, None])
     return tuple(np.flatnonzero(found.coef_[0]).tolist())
 

@@ -135,13 +135,14 @@ def marginals_over_training(data: Regression, seed: int) -> Array:
     problem = regression.standardise(
         torch.from_numpy(data.terms), torch.from_numpy(data.v_t), centre=False
     )
-    rows = []
+    k, rows = len(TRUTH), []
+    penalty = torch.full((problem.problem.n,), 1e-10, dtype=torch.float64)
     for steps in _STEPS:
-        choice = regression.choose(
-            problem, len(TRUTH), search=False, settings=regression.Settings(steps=steps),
-            generator=torch.Generator().manual_seed(seed),
+        trained = regression.train(
+            problem.problem, k, problem.rows, penalty, regression.Settings(steps=steps),
+            torch.Generator().manual_seed(seed),
         )  # fmt: skip
-        rows.append(choice.marginals.numpy())
+        rows.append(trained.marginals().numpy())
     return np.stack(rows)
 
 
