@@ -5,18 +5,22 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from ksubset.kernels.device import are_compiled
 from ksubset.regression.exchange import Exchange, least_penalty
 from ksubset.regression.problem import Problem
-from ksubset.regression.walk import walk
+from ksubset.regression.walk import Array, Walked, climb, loss_of, walk
 
 # Columns that the walk goes through one by one: at least so many, or so many for each chosen one.
 _FEWEST_COLUMNS, _COLUMNS_EACH = 256, 8
 # Steps for each chosen column, as long as all steps together take a few tenths of a second.
-_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 75, 2, 3e8
+_STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 60, 2, 3e8
 
+# Parts of the walk, each with swaps from its end.
+_PARTS = 15
 _MOST_NATS = 600.0  # within the range of float64
 
 
@@ -118,33 +122,77 @@ def sample(
     gains = state.swaps(support.unsqueeze(0))[0] if gains is None else gains
     columns = promising(gains, support)
     others = torch.ones(n, dtype=torch.bool, device=columns.device).index_fill(0, columns, False)
-    gram = problem.block(columns.unsqueeze(0))[0].double()
-    gram.diagonal().add_(penalty[columns])
-    gram_array = gram.cpu().numpy()
-    moments = problem.moments[columns].double().T.contiguous().cpu().numpy()
-    start = torch.searchsorted(columns, support).cpu().numpy()
-    # With each other column in the place of each chosen one, relative to no column there.
-    floor = rounding(problem)
-    without = (state.loss + state.removals()[0]).clamp_min(floor)
-    relative = ((state.loss - gains[others]).clamp_min(floor) / without).double().log()
-    work = len(columns) * k
-    each = int(min(_STEPS_EACH, max(_FEWEST_STEPS_EACH, _MOST_WORK / work / k)))
-    exponent = targets * max(rows - k, 1.0) / 2
-    best = start
-    for steps in (max(1, each // 4) * k, each * k):  # the first tells how sure the choice is
-        uniform = torch.rand(steps, generator=generator, dtype=torch.float64).numpy()
-        weights = (-exponent * relative).clamp_max(_MOST_NATS).exp()
-        walked = walk(
-            gram_array, moments, float(problem.total), best, exponent, uniform,
-            burn=steps // 4, floor=floor, outside=float(weights.sum(0).mean()),
-        )  # fmt: skip
-        best = walked.best
-        inside = torch.from_numpy(walked.marginals)
-        exponent = power(rows, targets, n, inside)
+    # Each of the other columns in the place of each chosen one, relative to no column there.
+    without = (state.loss + state.removals()[0]).clamp_min(rounding(problem))
+    relative = (state.loss - gains[others]).clamp_min(rounding(problem)) / without
+    screen = _Screen.of(problem, columns, penalty, relative.double().log(), generator)
+    work = len(columns) * k * k
+    each = int(min(_STEPS_EACH, max(_FEWEST_STEPS_EACH, _MOST_WORK / work)))
+    # The first walk tells how sure the choice is.
+    start, steps = torch.searchsorted(columns, support).cpu().numpy(), max(1, each // 4) * k
+    first = screen.walk(start, targets * max(rows - k, 1.0) / 2, steps, steps // 4)
+    exponent = power(rows, targets, n, torch.from_numpy(first.marginals))
+    found, parts = [first], min(_PARTS, each)
+    for _ in range(parts):
+        found.append(screen.walk(found[-1].support, exponent, each // parts * k, 0))
+    best = screen.best(found)
     marginals = problem.squares.new_zeros(n)
-    marginals[columns] = inside.to(marginals)
-    if len(columns) < n:
-        share = weights.sum(1)
-        elsewhere = walked.outside * share / share.sum().clamp_min(1e-300)
-        marginals[others] = elsewhere.to(marginals)
+    inside = np.mean([part.marginals for part in found[1:]], 0)
+    marginals[columns] = torch.from_numpy(inside).to(marginals)
+    share = screen.weights(exponent).sum(1)
+    outside = float(np.mean([part.outside for part in found[1:]]))
+    marginals[others] = (outside * share / share.sum().clamp_min(1e-300)).to(marginals)
     return Posterior(marginals, columns[torch.from_numpy(best).to(columns.device)])
+
+
+@dataclass(frozen=True)
+class _Screen:
+    """The promising columns: what a walk over them needs, and the logarithms of losses with each of
+    the other columns, (others, k), for their weights."""
+
+    gram: Array
+    moments: Array
+    total: float
+    floor: float
+    relative: Tensor
+    generator: torch.Generator
+
+    @classmethod
+    def of(
+        cls,
+        problem: Problem,
+        columns: Tensor,
+        penalty: Tensor,
+        relative: Tensor,
+        generator: torch.Generator,
+    ) -> _Screen:
+        gram = problem.block(columns.unsqueeze(0))[0].double()
+        gram.diagonal().add_(penalty[columns])
+        moments = problem.moments[columns].double().T.contiguous().cpu().numpy()
+        total, floor = float(problem.total), rounding(problem)
+        return cls(gram.cpu().numpy(), moments, total, floor, relative, generator)
+
+    def weights(self, exponent: float) -> Tensor:
+        """Of the other columns, (others, k)."""
+        return (-exponent * self.relative).clamp_max(_MOST_NATS).exp()
+
+    def walk(self, support: Array, exponent: float, steps: int, burn: int) -> Walked:
+        uniform = torch.rand(steps, generator=self.generator, dtype=torch.float64).numpy()
+        return walk(
+            self.gram, self.moments, self.total, support, exponent, uniform, burn=burn,
+            floor=self.floor, outside=float(self.weights(exponent).sum(0).mean()),
+        )  # fmt: skip
+
+    def best(self, found: list[Walked]) -> Array:
+        """The support with the smallest loss, of those on the way and where swaps lead from the
+        ends."""
+        tried = [each.best for each in found]
+        if are_compiled(torch.empty(0), "auto"):
+            for each in found:
+                tried.append(
+                    climb(
+                        self.gram, self.moments, self.total, each.support, len(each.support),
+                        self.floor,
+                    )[0]
+                )  # fmt: skip
+        return min(tried, key=lambda support: loss_of(self.gram, self.moments, self.total, support))

@@ -15,6 +15,7 @@ from ksubset.regression import posterior
 from ksubset.regression.exchange import Exchange, least_penalty, swap_search
 from ksubset.regression.problem import GramProblem, Problem
 from ksubset.regression.rows import MOST_COLUMNS, Rows
+from ksubset.regression.walk import climb
 
 # Subsets of which all losses are computed: a few tenths of a second.
 MOST_SUBSETS = 50_000
@@ -185,17 +186,13 @@ def _climb(
         start = forward(part, k, own) if support is None else torch.searchsorted(columns, support)
         place, _, made = swap_search(part, start, own)
         return columns[place], made
-    from ksubset.kernels.cpu import supports
-
     places = np.zeros(k, np.int64)
     if support is not None:
         places[:] = torch.searchsorted(columns, support).cpu().numpy()
     gram.diagonal().add_(own)
-    targets = moments.shape[1]
-    made = supports.climb(
+    places, made = climb(
         gram.double().cpu().numpy(), moments.T.double().contiguous().cpu().numpy(),
-        float(problem.total), 0 if support is None else k, posterior.rounding(problem), 1000,
-        places, *supports.room(len(columns), k, targets),
+        float(problem.total), places, 0 if support is None else k, posterior.rounding(problem),
     )  # fmt: skip
     return columns[torch.from_numpy(places).to(columns.device)], made
 

@@ -15,6 +15,7 @@ Array = npt.NDArray[Any]
 
 # Nats: what is less likely than the most likely by more does not count.
 _LEAST = 30.0
+_MOST_SWAPS = 1000
 # The share of a column that rounding leaves of it in the span of others.
 _ALONE = 1e3 * float(np.finfo(np.float64).eps)
 
@@ -73,6 +74,30 @@ def walk(
     return Walked(end, best, marginals, elsewhere)
 
 
+def climb(
+    gram: Array, moments: Array, total: float, support: Array, size: int, tolerance: float
+) -> tuple[Array, int]:
+    """The best swaps while one gains more than the tolerance, compiled: the support they lead to,
+    (k,), and how many they were.
+
+    Args:
+        gram: X'X with the penalty on its diagonal, (n, n).
+        moments: X'y, (t, n).
+        total: y'y.
+        support: where to start, (k,).
+        size: how many of these count; the others come from forward selection.
+        tolerance: in units of the loss.
+    """
+    from ksubset.kernels.cpu import supports
+
+    end = support.copy()
+    room = supports.room(len(gram), len(support), len(moments))
+    made = supports.climb(
+        gram, moments, float(total), size, float(tolerance), _MOST_SWAPS, end, *room
+    )  # fmt: skip
+    return end, made
+
+
 def walk_plainly(
     gram: Array,
     moments: Array,
@@ -88,7 +113,7 @@ def walk_plainly(
     """What :func:`walk` computes, with a solve for every step."""
     n, own = len(gram), gram.diagonal()
     support = support.copy()
-    best, lowest = support.copy(), _loss(gram, moments, total, support)
+    best, lowest = support.copy(), loss_of(gram, moments, total, support)
     marginals, elsewhere, counted = np.zeros(n), 0.0, len(uniform) - burn
     for step, number in enumerate(uniform):
         out = step % len(support)
@@ -97,7 +122,7 @@ def walk_plainly(
         mixed = np.linalg.solve(block, gram[others])
         common = moments - moments[:, others] @ mixed
         left = own - (gram[others] * mixed).sum(0)
-        without = _loss(gram, moments, total, others)
+        without = loss_of(gram, moments, total, others)
         seen = left > _ALONE * own
         gains = np.square(common).sum(0) / np.where(seen, left, 1) * seen
         losses = np.maximum(without - gains, floor)
@@ -116,12 +141,13 @@ def walk_plainly(
             # The last column takes the place that is free, as in the compiled walk.
             support[out] = support[-1]
             support[-1] = new
-            loss = _loss(gram, moments, total, support)
+            loss = loss_of(gram, moments, total, support)
             if loss < lowest:
                 best, lowest = support.copy(), loss
     return Walked(support, best, marginals, elsewhere)
 
 
-def _loss(gram: Array, moments: Array, total: float, support: Array) -> float:
+def loss_of(gram: Array, moments: Array, total: float, support: Array) -> float:
+    """Of a support, (k,)."""
     weights = np.linalg.solve(gram[np.ix_(support, support)], moments[:, support].T)
     return total - float((moments[:, support] * weights.T).sum())
