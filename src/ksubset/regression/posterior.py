@@ -20,7 +20,7 @@ _FEWEST_COLUMNS, _COLUMNS_EACH = 256, 8
 _STEPS_EACH, _FEWEST_STEPS_EACH, _MOST_WORK = 60, 2, 3e8
 
 # Parts of the walk, each with swaps from its end.
-_PARTS = 15
+_PARTS = 10
 _MOST_NATS = 600.0  # within the range of float64
 
 

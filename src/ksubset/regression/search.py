@@ -52,7 +52,7 @@ def search(
 
     Up to ``MOST_SUBSETS`` subsets are all compared. Beyond, swaps start from the given subsets,
     from forward selection, among at most ``MOST_COLUMNS`` columns from backward elimination, and
-    from the best support among samples of the posterior; the best result is kept. Among at most
+    from samples of the posterior; the best result is kept. Among at most
     ``MOST_COLUMNS`` columns it is then improved by swaps of one and of two columns whose losses
     come from the rows, not from the Gram matrix, where these are fewer than ``MOST_SUBSETS``.
 

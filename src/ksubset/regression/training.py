@@ -1,7 +1,7 @@
-"""Learning a law over subsets of columns.
+"""Learning a distribution over subsets of columns.
 
 Minimised over logits theta is the variational free energy of the choice,
-E l(z) / (2 sigma^2) - H(theta), with l the ridge loss and H the exact entropy of the k-subset law.
+E l(z) / (2 sigma^2) - H(theta), with l the ridge loss and H the exact entropy.
 SIMPLE's gradient of it is Cov (g / (2 sigma^2) + theta), g the loss's gradient at an exact sample;
 Cov is also the Fisher information, so the natural gradient is g / (2 sigma^2) + theta, and a step
 of it moves theta towards -g / (2 sigma^2). Noise level and ridge follow the samples
@@ -31,7 +31,7 @@ class Settings:
 
     Attributes:
         steps: of the natural gradient.
-        restarts: laws trained side by side.
+        restarts: distributions trained side by side.
         gamma: the prior variance of a coefficient on a column of norm 1, in units of the noise's;
             None follows the samples.
         noise: sigma^2; None follows the samples.
@@ -107,7 +107,7 @@ def train(
     r"""Laws of k-subsets of the columns, which must be of norm 1 or 0.
 
     Minimised is :math:`\mathrm{E}\, \ell(z) / (2 \sigma^2) - H(\theta)`, with the ridge loss of a
-    choice and the entropy of the law, by natural gradients at exact samples:
+    choice and the entropy of the distribution, by natural gradients at exact samples:
     :math:`\theta \leftarrow (1 - \rho) \theta - \rho g / (2 \sigma^2)`. Noise level and prior
     variance follow the samples (docs/sparse-regression.md).
 
@@ -120,7 +120,7 @@ def train(
         generator: the source of randomness, on the CPU.
 
     Returns:
-        The laws, one for every restart.
+        The distributions, one for every restart.
 
     Examples:
         >>> from ksubset.regression import Settings, standardise, train
@@ -190,7 +190,7 @@ def _descend(
         scale = torch.maximum(2 * noise, span / _WIDEST).clamp_min(smallest)
         rate = 1 / (1 + 0.3 * step)
         logits = (1 - rate) * logits - rate * gradient / scale
-        # The laws settle: so does what is known about the noise.
+        # The distributions settle: so does what is known about the noise.
         loss = state.loss.mean().clamp(min=smallest)
         rate = max(rate, 0.2)
         noise = (1 - rate) * noise + rate * loss / freedom
@@ -217,7 +217,7 @@ def _train_screened(
     rounds: int = 3,
 ) -> Trained:
     """By the Gram matrix of the most promising columns: first by what each explains alone, then by
-    what each would add to a sample of the laws learned so far, among all columns."""
+    what each would add to a sample of the distributions learned so far, among all columns."""
     own = (problem.squares + penalty).clamp_min(1e-30)
     score = problem.moments.square().sum(-1) / own
     size = max(_SCREENED, 4 * k)
