@@ -30,7 +30,7 @@ class Found:
     Attributes:
         support: (k,).
         loss: penalised.
-        swaps: that led to it.
+        swaps: made from all starts, without those from samples of the posterior.
         marginals: of every column under the posterior over supports, (n,).
     """
 
@@ -126,10 +126,10 @@ def _among_many(
         problem, best.support, positive, observations, generator, best.state, best.gains
     )
     if not torch.equal(sampled.support.sort().values, best.support.sort().values):
-        other = screened(problem, sampled.support, k, positive)
-        if other.state.loss[0] < best.state.loss[0]:
-            best = other
-    return Found(best.support, float(best.state.loss[0]), best.swaps, sampled.marginals)
+        found.append(screened(problem, sampled.support, k, positive))
+        best = min(found, key=lambda result: float(result.state.loss[0]))
+    swaps = sum(result.swaps for result in found)
+    return Found(best.support, float(best.state.loss[0]), swaps, sampled.marginals)
 
 
 @dataclass(frozen=True)

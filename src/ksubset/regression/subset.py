@@ -154,7 +154,7 @@ class Choice:
         marginals: the probability that a column is one of the k, under the posterior over supports
             (docs/sparse-regression.md), (n,), summing to k.
         loss: the share of y'y that the (penalised) fit leaves.
-        swaps: made by the search.
+        swaps: made by the search, without those from samples of the posterior.
         trained: the distributions that gave starts, (restarts, n) logits, with their history; None
             where none were trained.
 

@@ -52,7 +52,7 @@ class KSubsetRegressor(MultiOutputMixin, RegressorMixin, BaseEstimator):
         history_: of the training, arrays by name, a value for every step: the sampled loss as a
             share of y's sum of squares, the noise level, gamma and the entropy of the distribution.
             Empty without ``n_restarts``.
-        n_swaps_: made by the search.
+        n_swaps_: made by the search, without those from samples of the posterior.
 
     Examples:
         >>> from ksubset.sklearn import KSubsetRegressor
