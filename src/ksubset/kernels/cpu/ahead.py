@@ -48,10 +48,10 @@ def _supports() -> None:
     """One of two columns."""
     gram, moments, support = np.eye(2), np.ones((1, 2)), np.zeros(1, np.int64)
     room = supports.room(2, 1, 1)
-    supports.climb(gram, moments, 1.0, 0, 0.0, 1, support, *room)
+    supports.climb(gram, moments, 3.0, 0, 0.0, 1, support, *room)
     best, marginals = support.copy(), np.zeros(2)
     supports.walk(
-        gram, moments, 1.0, 1.0, 0.0, 0.0, np.zeros(1), 0, support, best, marginals, *room
+        gram, moments, 3.0, 1.0, 0.0, 0.0, np.zeros(1), 0, support, best, marginals, *room
     )  # fmt: skip
 
 

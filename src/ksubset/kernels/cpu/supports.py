@@ -44,7 +44,9 @@ def _begin(gram, moments, common, left):
 @part
 def _add(gram, size, new, support, mixed, common, left, inverse, weights):
     """Put a column in the place behind the last. Returns by how much the loss falls."""
-    n, pivot = len(left), left[new]
+    n = len(left)
+    # Of a column in the span of others rounding may leave nothing, or less.
+    pivot = max(left[new], _ALONE * gram[new, new])
     row = mixed[size]
     for j in range(n):
         row[j] = gram[new, j]
