@@ -66,7 +66,7 @@ def of_losses(supports: Tensor, losses: Tensor, n: int, rows: float, targets: in
         marginals = losses.new_zeros(n)
         marginals.index_put_((supports,), weights.unsqueeze(-1).expand_as(supports), True)
         exponent = power(rows, targets, n, marginals)
-    return marginals
+    return marginals.clamp_max(1)  # but for rounding they are
 
 
 def screened_columns(n: int, k: int) -> int:
@@ -142,7 +142,7 @@ def sample(
     share = screen.weights(exponent).sum(1)
     outside = float(np.mean([part.outside for part in found[1:]]))
     marginals[others] = (outside * share / share.sum().clamp_min(1e-300)).to(marginals)
-    return Posterior(marginals, columns[torch.from_numpy(best).to(columns.device)])
+    return Posterior(marginals.clamp_max(1), columns[torch.from_numpy(best).to(columns.device)])
 
 
 @dataclass(frozen=True)

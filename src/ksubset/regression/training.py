@@ -91,7 +91,7 @@ class Trained:
         return functional.marginals(self.logits, self.k).mean(0)
 
     def supports(self) -> Tensor:
-        """The likeliest columns: of all restarts together, then of each, (restarts + 1, k)."""
+        """The most likely columns: of all restarts together, then of each, (restarts + 1, k)."""
         first = self.marginals().topk(self.k).indices.unsqueeze(0)
         return torch.cat([first, self.logits.topk(self.k).indices])
 
