@@ -66,7 +66,7 @@ def of_losses(supports: Tensor, losses: Tensor, n: int, rows: float, targets: in
         marginals = losses.new_zeros(n)
         marginals.index_put_((supports,), weights.unsqueeze(-1).expand_as(supports), True)
         exponent = power(rows, targets, n, marginals)
-    return marginals.clamp_max(1)  # but for rounding they are
+    return marginals.clamp_max(1)  # sums of weights round
 
 
 def screened_columns(n: int, k: int) -> int:
