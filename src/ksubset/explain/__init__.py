@@ -3,6 +3,7 @@
 import ksubset._torch  # noqa: F401
 from ksubset.explain.explainer import Explanation, KSubsetExplainer, MaskedInput
 from ksubset.explain.fitting import FitHistory, fit, from_numpy
+from ksubset.explain.page import write_page
 from ksubset.explain.vectors import word_vectors
 
 __all__ = [
@@ -13,4 +14,5 @@ __all__ = [
     "fit",
     "from_numpy",
     "word_vectors",
+    "write_page",
 ]
