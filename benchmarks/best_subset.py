@@ -1,6 +1,6 @@
 """Best subsets of planted problems: true features, loss, time and calibration of marginals.
 
-python benchmarks/best_subset.py [--seeds 20]
+python benchmarks/best_subset.py [--seeds 20] [--plot docs/pictures/calibration.svg]
 
 Beside abess where that is installed (pip install abess), at its defaults and at other settings.
 Both are given k, on one thread; times are interleaved, the best of three fits.
@@ -13,8 +13,13 @@ import itertools
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 import numpy as np
 import numpy.typing as npt
 from machine import processor, set_threads
@@ -76,7 +81,7 @@ def seconds(fit: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def run(seeds: int) -> None:
+def run(seeds: int, picture: Path | None) -> None:
     """All cells, a line for each, and then the marginals of all."""
     other = abess()
     ours(*planted(0, 50, 300, 2, "equal", 5)[:2], 2)  # kernels are compiled before they are timed
@@ -104,7 +109,10 @@ def run(seeds: int) -> None:
             true.append(np.isin(np.arange(n), truth))
             of.append(np.full(n, cell))
         report((m, n, k, design, snr), shares, losses, np.array(times))
-    calibration(np.concatenate(said), np.concatenate(true), np.concatenate(of))
+    everything = np.concatenate(said), np.concatenate(true), np.concatenate(of)
+    calibration(*everything)
+    if picture is not None:
+        plot(*everything, picture)
 
 
 def report(
@@ -141,10 +149,36 @@ def calibration(said: Array, true: Array, of: Array) -> None:
         print(f"{name}: of {inside.sum()} from 0.8, mean {mean:.3f}, {share:.3f} are true")
 
 
+def plot(said: Array, true: Array, of: Array, picture: Path) -> None:
+    """The share of true features against what marginals say, in ten bins: of all cells, with 95 %
+    intervals, and of each cell where a bin has 20 features or more."""
+    plt.rcParams["svg.hashsalt"] = "ksubset"
+    figure, axes = plt.subplots(figsize=(5, 4.2), layout="constrained")
+    axes.plot([0, 1], [0, 1], color="#999999", linewidth=1, label="calibrated")
+    edges = np.append(0.01, np.linspace(0.1, 1, 10))
+    for cell in (*range(len(CELLS)), None):
+        rows = np.ones(len(of), bool) if cell is None else of == cell
+        inside = [rows & (said >= a) & (said <= b) for a, b in itertools.pairwise(edges)]
+        inside = [one for one in inside if one.sum() >= 20]
+        means, shares = ([float(x[one].mean()) for one in inside] for x in (said, true))
+        if cell is None:
+            counts = np.array([one.sum() for one in inside])
+            error = 1.96 * np.sqrt(np.multiply(shares, np.subtract(1, shares)) / counts)
+            axes.errorbar(means, shares, error, fmt="o-", color="#08519c", capsize=3, label="all")
+        else:
+            label = "each of the eight kinds" if cell == 0 else None
+            axes.plot(means, shares, ".", color="#fdae6b", label=label, zorder=0)
+    axes.set(xlabel="marginal", ylabel="share of true features", xlim=(0, 1.01), ylim=(0, 1.03))
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(picture, metadata={"Date": None})
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the calibration")
     arguments = parser.parse_args()
     set_threads(1)
     print(f"{processor()}, one thread")
-    run(arguments.seeds)
+    run(arguments.seeds, arguments.plot)

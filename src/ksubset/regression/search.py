@@ -19,6 +19,8 @@ from ksubset.regression.walk import climb
 
 # Subsets of which all losses are computed: a few tenths of a second.
 MOST_SUBSETS = 50_000
+# Columns that backward elimination starts from, for each that is wanted.
+_TIMES = 12
 # Times that promising columns are chosen anew before swaps are over all columns.
 _ROUNDS = 8
 
@@ -94,7 +96,7 @@ def _among_few(
     if len(exact.y) >= problem.n:
         left = exact.backward(k)
     else:
-        left = backward(problem, k, positive, sampled.marginals, observations)
+        left = from_more(problem, exact, k, positive)
     tried = torch.stack([first, left, sampled.support])
     tried = tried if starts is None else torch.cat([starts, tried])
     tried = torch.unique(tried.sort(-1).values, dim=0)
@@ -227,15 +229,14 @@ def forward(problem: Problem, k: int, penalty: Tensor) -> Tensor:
     return support
 
 
-def backward(
-    problem: Problem, k: int, penalty: Tensor, marginals: Tensor, observations: float
-) -> Tensor:
-    """The k columns that backward elimination leaves of those with the largest marginals, (k,)."""
-    most = min(MOST_COLUMNS, 4 * k, int(observations) // 2)
-    columns = marginals.topk(min(max(k, most), problem.n)).indices
-    block = problem.block(columns.unsqueeze(0))[0]
-    part = Rows.from_gram(block, problem.moments[columns], problem.totals)
-    return columns[part.penalised(penalty[columns]).backward(k)]
+def from_more(problem: Problem, exact: Rows, k: int, penalty: Tensor) -> Tensor:
+    """The k columns that backward elimination leaves of several times as many, (k,): a good support
+    with more columns than are wanted contains the columns of an equation without noise, where
+    single swaps of k columns do not lead to them."""
+    size = max(k, min(_TIMES * k, len(exact.y) // 2))
+    columns, _, _ = swap_search(problem, forward(problem, size, penalty), penalty)
+    columns = columns.sort().values
+    return columns[Rows(exact.x[:, columns], exact.y).backward(k)]
 
 
 def _rows(problem: Problem, penalty: Tensor) -> Rows | None:
